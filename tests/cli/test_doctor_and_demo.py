@@ -34,6 +34,8 @@ def test_doctor_prints_settings_that_differ_from_their_defaults(cli):
     found = cli("doctor", RETINUE_MAX_TURNS="9").stdout
     names = re.findall(r"^  (\w+) +\S+ +(?:environment|default)\b", found, re.MULTILINE)
     assert names == ["max_turns"]
+    listed = cli("doctor", RETINUE_MODELS="anthropic/*,openai/gpt-*").stdout
+    assert re.search(r"^  models +anthropic/\*, openai/gpt-\* +environment", listed, re.MULTILINE)
     assert f"{len(SETTING_RULES) - 1} others have their defaults (retinue doctor --all)" in found
     assert "all have their defaults" in cli("doctor").stdout
 

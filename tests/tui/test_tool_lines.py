@@ -56,6 +56,11 @@ CLAUDE_TRUNCATED = (
             {"status": "ERROR", "error": "No access.", "result": "half"},
             "subagent_finalize → ERROR: No access.",
         ),
+        (
+            "subagent_finalize",
+            {"status": "SUCCESS", "result": {"total": 3, "ok": True}},
+            'subagent_finalize → SUCCESS: {"total":3,"ok":true}',
+        ),
     ],
 )
 def test_tool_call_is_one_line(name, args, line):

@@ -113,7 +113,9 @@ def _format_delegation(args: ToolArguments) -> str:
 
 def _format_finalize(args: ToolArguments) -> str:
     """Return `SUCCESS: It is in src/bus.py.`."""
-    status = _first_argument(args, "status")
+    status, result = _first_argument(args, "status"), args.get("result")
+    if not isinstance(result, str | None):  # of an output schema
+        args = {**args, "result": _encode_short(result)}
     answer = _first_argument(args, "result") if status == "SUCCESS" else _first_argument(args, "error", "result")
     return ": ".join(filter(None, (status, first_line(answer))))
 
@@ -130,8 +132,12 @@ def _format_edited_todos(args: ToolArguments) -> str:
 
 
 def _format_other(args: ToolArguments) -> str:
-    arguments = json.dumps(args, ensure_ascii=False, separators=(",", ":"), default=repr) if args else ""
-    return arguments[:MAX_ARGUMENT_CHARS]
+    return _encode_short(args) if args else ""
+
+
+def _encode_short(value: Any) -> str:
+    """Return the start of a value's JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=repr)[:MAX_ARGUMENT_CHARS]
 
 
 _CALLS: Mapping[str, Callable[[ToolArguments], str]] = {

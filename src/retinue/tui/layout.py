@@ -247,7 +247,7 @@ def _finalized_rows(called: ToolCallItem, max_chars: int) -> list[Row]:
     rows = [Row(to_one_line(f"{FINALIZE_TOOL} → {status}", MAX_COLUMNS), "muted")]
     if error:
         rows += text_rows(_as_text(error), "error", max_chars=max_chars)
-    if result:
+    if result is not None and result != "":
         rows += text_rows(_as_text(result), max_chars=max_chars)
     return rows
 

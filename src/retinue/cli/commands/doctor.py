@@ -452,6 +452,8 @@ def _format_value(value: object) -> str:
             return "on" if value else "off"
         case float():
             return f"{value:g}"
+        case tuple():
+            return ", ".join(value) or "none"
         case _:
             return str(value)
 

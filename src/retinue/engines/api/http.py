@@ -40,6 +40,8 @@ IMAGES_REFUSED = re.compile(
     r"4\d\d: .*(?:image|vision|multimodal|modalit|must be a string)", re.IGNORECASE | re.DOTALL
 )
 """Errors of models and servers that take text only."""
+EFFORT_REFUSED = re.compile(r"4(?:00|22): .*(?:reasoning|thinking|effort)", re.IGNORECASE | re.DOTALL)
+"""Errors of models that do not think, or do not know the level."""
 
 
 LIMIT_REFUSED = re.compile(r"4\d\d: .*max_?(?:output_?|completion_?)?tokens", re.IGNORECASE | re.DOTALL)
@@ -78,6 +80,11 @@ class ApiModel:
     async def reply(self, request: ModelRequest, on_event: OnDelta) -> ModelReply:
         """Return the next message; a provider's failure is a reply with stop reason `error`."""
         reply = await self._send(request, on_event)
+        if self._options.effort and reply.stop_reason == "error" and EFFORT_REFUSED.match(reply.error or ""):
+            message = f"{self.name} takes no effort {self._options.effort}; its own default is used: {reply.error}"
+            self._options = msgspec.structs.replace(self._options, effort=None)
+            await on_event(Notice("not_applied", message, preference="thinking"))
+            reply = await self._send(request, on_event)
         if self._refuses_images(request, reply):
             self._options = msgspec.structs.replace(self._options, images=False)
             await on_event(Notice("not_applied", f"{self.name} takes no images; they are left out: {reply.error}"))
