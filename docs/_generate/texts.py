@@ -105,7 +105,7 @@ FAILURES: Mapping[ErrorCode, FailureText] = {
     ErrorCode.PROVIDER: FailureText(
         happened="The model's provider failed, after all retries and fallback models. `reason` says how: "
         "`rate_limit`, `quota`, `auth`, `model_unavailable`, `network`, `overloaded`, `server_error`, "
-        "`context_overflow`, `bad_request` or `other`.",
+        "`context_overflow`, `refused`, `bad_request` or `other`.",
         do="Try again later, give the agent `fallback_models`, or mend the key.",
     ),
     ErrorCode.ENGINE: FailureText(

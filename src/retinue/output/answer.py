@@ -69,6 +69,7 @@ PROVIDER_ADVICE: Mapping[str, str] = {
     "network": "Check the connection and try again.",
     "overloaded": "Try again later, or give the agent {models}.",
     "context_overflow": "Split the task, or use a model with a larger context.",
+    "refused": "Rephrase the task, or use another model.",
     "bad_request": "The provider does not accept this request: sending it again does not help. Check the task, its "
     "files, and the agent's model and settings.",
     "server_error": "Try again later, or give the agent {models}.",

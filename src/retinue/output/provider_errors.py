@@ -14,6 +14,7 @@ OVERLOADED = "overloaded"
 CONTEXT_OVERFLOW = "context_overflow"
 SERVER_ERROR = "server_error"
 BAD_REQUEST = "bad_request"
+REFUSED = "refused"
 TOOL = "tool"
 OTHER = "other"
 
@@ -33,6 +34,7 @@ REASON_PATTERNS: tuple[tuple[str, str], ...] = (
     (CONTEXT_OVERFLOW, "maximum context|maximum prompt length|prompt is too long|prompt too long|input is too long"),
     (CONTEXT_OVERFLOW, "input token count|too many tokens|token limit exceeded|request_too_large|request too large"),
     (CONTEXT_OVERFLOW, "reduce the length of the|entity too large|exceeds the maximum number of tokens"),
+    (REFUSED, "content_filter|the model refused|blocked the prompt|stopped the answer"),
     (AUTH, "authentication|unauthorized|unauthorised|unauthenticated|forbidden|permission_denied|permission_error"),
     (AUTH, "permission denied|api key|api_key|apikey|x-api-key|invalid_grant|invalid token|token expired"),
     (AUTH, "token has expired|expired token|not logged in|please run /login|failed to authenticate"),
@@ -57,6 +59,7 @@ REASON_PATTERNS: tuple[tuple[str, str], ...] = (
     (SERVER_ERROR, "internal server error|internal_server_error|internal error|internal_error|api_error"),
     (SERVER_ERROR, "server error|server_error|server had an error|bad gateway|stream error|upstream|provider error"),
     (SERVER_ERROR, "empty response|unexpected error|an error occurred while processing your request"),
+    (SERVER_ERROR, "malformed chunk|malformed_function_call"),
 )
 """The first match counts: a quota error is also a 429, and throttling also mentions too many tokens."""
 
@@ -70,8 +73,10 @@ STATUS_REASONS: Mapping[str, str] = {
     "403": AUTH,
     "404": MODEL_UNAVAILABLE,
     "408": NETWORK,
+    "409": SERVER_ERROR,
     "413": CONTEXT_OVERFLOW,
     "422": BAD_REQUEST,
+    "425": SERVER_ERROR,
     "429": RATE_LIMIT,
     "500": SERVER_ERROR,
     "502": SERVER_ERROR,

@@ -10,7 +10,15 @@ in the prompt, or set on the server; any number of agents can share one.
 """
 
 from tests.support.model_server.request import ApiKind, ChatMessage, ChatRequest
-from tests.support.model_server.script import Decide, Script, ScriptedCall, ScriptedError, ScriptedTurn, script64
+from tests.support.model_server.script import (
+    Decide,
+    RawAnswer,
+    Script,
+    ScriptedCall,
+    ScriptedError,
+    ScriptedTurn,
+    script64,
+)
 from tests.support.model_server.server import ModelServer
 
 __all__ = [
@@ -19,6 +27,7 @@ __all__ = [
     "ChatRequest",
     "Decide",
     "ModelServer",
+    "RawAnswer",
     "Script",
     "ScriptedCall",
     "ScriptedError",

@@ -105,6 +105,15 @@ class HttpConnection:
     async def end_events(self) -> None:
         await self._stream.send(b"0\r\n\r\n")
 
+    async def send_raw(self, status: int, content_type: str, body: bytes, *, endless: bool) -> None:
+        """Send a body as it is, again and again if it is endless."""
+        await self._stream.send(_encode_head(status, {"content-type": content_type, "transfer-encoding": "chunked"}))
+        chunk = b"%x\r\n%s\r\n" % (len(body), body)
+        await self._stream.send(chunk)
+        while endless:
+            await self._stream.send(chunk)
+        await self.end_events()
+
     async def wait_closed(self) -> None:
         """Wait until the client disconnects."""
         try:

@@ -41,6 +41,16 @@ class ScriptedError(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     message: str = ""
 
 
+class RawAnswer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An answer of these bytes, in place of one that the API describes."""
+
+    body: str
+    content_type: str = "text/event-stream"
+    status: Annotated[int, Meta(ge=200, le=599)] = 200
+    endless: bool = False
+    """Repeat the body until the client disconnects."""
+
+
 class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One turn of the model."""
 
@@ -63,6 +73,8 @@ class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     length: bool = False
     """Report that the text ended at the output limit."""
     fail: ScriptedError | None = None
+    raw: RawAnswer | None = None
+    """Sent as it is; everything else of the turn is left out."""
 
     @property
     def calls(self) -> tuple[ScriptedCall, ...]:

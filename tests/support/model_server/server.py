@@ -62,6 +62,10 @@ class ModelServer(anyio.AsyncContextManagerMixin):
         """The requests to the model, oldest first."""
         return list(self._requests)
 
+    @property
+    def open_connections(self) -> int:
+        return self._connections
+
     @asynccontextmanager
     async def __asynccontextmanager__(self) -> AsyncGenerator[Self]:
         if self._log is not None:
@@ -131,6 +135,11 @@ class ModelServer(anyio.AsyncContextManagerMixin):
             return
         if not await self._fail_if_scripted(exchange, request, step):
             await anyio.sleep(step.delay)
+            if step.raw:
+                await exchange.send_raw(
+                    step.raw.status, step.raw.content_type, step.raw.body.encode(), endless=step.raw.endless
+                )
+                return
             await _send_turn(exchange, request, step, build_turn(step, request, number))
 
     async def _fail_if_scripted(self, exchange: HttpConnection, request: ChatRequest, step: ScriptedTurn) -> bool:

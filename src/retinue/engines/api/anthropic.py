@@ -41,7 +41,7 @@ STOP_REASONS: Mapping[str, StopReason] = {
     "pause_turn": "stop",
 }
 STOP_ERRORS = {
-    "refusal": "The model refused to answer. Rephrase the task or use another model.",
+    "refusal": "The model refused to answer.",
     "model_context_window_exceeded": "The conversation exceeds the model's context window.",
 }
 

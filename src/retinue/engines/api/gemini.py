@@ -26,6 +26,8 @@ from retinue.model.runs import Message, ProviderBlock
 BLOCKED = frozenset(
     {"SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "OTHER"}
 )
+INVALID_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"})
+"""Reasons that Gemini gives in place of an invalid call: the same request often succeeds."""
 THINKING_LEVELS = {
     "minimal": "minimal",
     "low": "low",
@@ -127,7 +129,7 @@ class GeminiReader:
             self._reply.usage = _parse_usage(usage)
         if reason := get_text(get_object(event.get("promptFeedback")).get("blockReason")):
             self._reply.stop_reason = "error"
-            self._reply.error = f"The provider blocked the prompt: {reason}. Rephrase the task or use another model."
+            self._reply.error = f"The provider blocked the prompt: {reason}."
         candidates = event.get("candidates")
         candidate = get_object(candidates[0]) if isinstance(candidates, list) and candidates else {}
         parts = get_object(candidate.get("content")).get("parts")
@@ -163,10 +165,12 @@ class GeminiReader:
             self._reply.stop_reason = "tool_use" if self._has_calls else "stop"
         elif reason == "MAX_TOKENS":
             self._reply.stop_reason = "length"
+        elif reason in INVALID_CALLS:
+            raise ProviderStreamError(f"The model sent an invalid tool call: {reason}")
         else:
             self._reply.stop_reason = "error"
             self._reply.error = (
-                f"The provider stopped the answer: {reason}. Rephrase the task or use another model."
+                f"The provider stopped the answer: {reason}."
                 if reason in BLOCKED
                 else f"The provider ended the answer with an unknown reason: {reason}"
             )

@@ -224,7 +224,8 @@ async def _check_response(response: httpx2.Response) -> None:
         raise RequestFailedError(f"The provider sent a compressed reply ({encoding}), unasked", retryable=False)
     kind = response.headers.get("content-type", "")
     if "text/event-stream" not in kind and "json" not in kind:
-        raise RequestFailedError(_unexpected_content(kind, await _read_start(response)), retryable=False)
+        problem = _unexpected_content(kind, await _read_start(response))
+        raise RequestFailedError(f"{problem} (Check the base URL {response.url}.)", retryable=False)
 
 
 async def _status_error(response: httpx2.Response) -> RequestFailedError:
@@ -250,8 +251,8 @@ async def _read_start(response: httpx2.Response) -> bytes:
 
 
 def _unexpected_content(kind: str, start: bytes) -> str:
-    text = re.sub(r"<[^>]*>|\s+", " ", start.decode(errors="replace"))
-    return f"The provider answered with {kind or 'no content type'} instead of JSON: {text.strip()[:MAX_ERROR_CHARS]}"
+    text = " ".join(re.sub(r"<[^>]*>", " ", start.decode(errors="replace")).split())
+    return f"The provider answered with {kind or 'no content type'} instead of JSON: {text[:MAX_ERROR_CHARS]}"
 
 
 def _parse_retry_after(seconds: str | None, milliseconds: str | None) -> float | None:

@@ -31,7 +31,7 @@ STOP_REASONS: Mapping[str, StopReason] = {
     "length": "length",
     "eos": "stop",
 }
-CONTENT_FILTER = "The provider stopped the answer: content_filter. Rephrase the task or use another model."
+CONTENT_FILTER = "The provider stopped the answer: content_filter."
 IMAGES_TEXT = {"type": "text", "text": "Images of the tool results above:"}
 RESULTS_READ = "I have read the results."
 REASONING_FIELDS = ("reasoning_content", "reasoning")

@@ -18,6 +18,7 @@ from retinue.engines.api.wire import (
     get_count,
     get_object,
     get_text,
+    parse_call,
     result_text,
 )
 from retinue.model.results import Usage
@@ -124,7 +125,10 @@ class ResponsesReader:
         return ()
 
     def _read_item(self, index: object, item: JsonObject) -> Iterator[Delta]:
-        self._items.append(item)
+        if item.get("type") == "function_call" and parse_call("", "", get_text(item.get("arguments"))).args == {}:
+            self._items.append({**item, "arguments": "{}"})  # invalid JSON would make the next request invalid
+        else:
+            self._items.append(item)
         match item:
             case {"type": "function_call", "call_id": str(call), "name": str(name)}:
                 self._has_calls = True

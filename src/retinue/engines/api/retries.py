@@ -81,8 +81,11 @@ def _retry_wait(error: Exception, tries: int) -> float | None:
         return RETRY_DELAY
     if not error.retryable or (error.retry_after or 0.0) > MAX_RETRY_AFTER:
         return None
-    delay = RETRY_DELAY * 2 ** (tries - 1) * random.uniform(0.75, 1.25)  # noqa: S311 - jitter, not a secret
-    return delay if error.retry_after is None else error.retry_after
+    # Runs that were refused together must not all come back together.
+    if error.retry_after is not None:
+        return random.uniform(1.0, 1.1) * error.retry_after  # noqa: S311 - jitter, not a secret
+    delay: float = RETRY_DELAY * 2 ** (tries - 1)
+    return random.uniform(0.75, 1.25) * delay  # noqa: S311 - likewise
 
 
 def _retry_notice(provider: str, wait: float, tries: int, message: str) -> Notice:

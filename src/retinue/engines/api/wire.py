@@ -115,7 +115,10 @@ class ReplyBuilder:
         """
         if self.stop_reason is None:
             raise ProviderStreamError("The stream ended without a stop reason: connection closed")
-        content = rename_repeated_calls([block.finish() for block in self._blocks.values()])
+        blocks = [block.finish() for block in self._blocks.values()]
+        content = rename_repeated_calls(blocks)
+        if content != blocks:
+            self.provider_block = None  # it has the repeated ids, which no results could answer
         return ModelReply(
             content=tuple(content),
             stop_reason=self.stop_reason,
