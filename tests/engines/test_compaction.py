@@ -278,3 +278,13 @@ def test_images_are_summarized_by_their_text(tmp_path):
     image = ImageBlock("image/png", "AAAA")
     messages = [Message(role="tool", text="[Image]", call="1", images=(image,))]
     assert render_conversation(messages, 6000) == "Result of a tool: [Image]"
+
+
+async def test_summary_that_would_take_the_last_request_is_not_asked_for(tmp_path):
+    model = WorkingModel(calls=30)
+    events = await run(model, tmp_path, limits=Limits(max_turns=9))
+    assert model.summarized == []
+    assert [notice.message for notice in notices(events, "compaction_failed")] == [
+        "The earlier conversation could not be summarized: the budget of the run leaves no room for it."
+    ]
+    assert len(notices(events, "wrap_up")) == 1

@@ -245,6 +245,14 @@ def test_an_answer_within_the_last_turn_is_kept():
     assert guard.observe(turn("stop", output=1000), 0.0) is None
 
 
+def test_a_message_that_finalizes_within_the_last_turn_is_kept_and_the_next_one_is_not():
+    guard = BudgetGuard(Budget(Limits(max_turns=1)))
+    finalize = ToolCalled("1", "subagent_finalize", {"status": "SUCCESS", "result": "x"})
+    assert [guard.observe(event, 0.0) for event in (finalize, turn())] == [None, None]
+    failure = guard.observe(turn(), 0.0)
+    assert failure and failure.reason == "max_turns"
+
+
 @pytest.mark.parametrize(
     ("limits", "usage", "reason"),
     [
