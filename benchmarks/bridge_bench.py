@@ -6,14 +6,13 @@ The extension is this process: it writes and reads lines, so that what is measur
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workload import scratch
+from benchmarks.workload import process_cpu, scratch
 
 TOOL = "delegate_to_subagents"
 TASKS: dict[str, Any] = {"tasks": [{"name": "a", "prompt": "look", "profile": "explorer"}]}
@@ -50,11 +49,6 @@ class BridgeExtension:
         assert self.answer("tools")["tools"]
         return time.monotonic() - self._started
 
-    def cpu(self) -> float:
-        """Return the CPU seconds of the bridge."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def leave(self) -> None:
         self.process.communicate()
 
@@ -66,11 +60,11 @@ def start(extension: BridgeExtension, _: int) -> Figures:
 def calls(extension: BridgeExtension, count: int) -> Figures:
     """Measure sequential calls with partial results, as the pi extension makes them."""
     extension.first()
-    cpu = extension.cpu()
+    cpu = process_cpu(extension.process.pid)
     for number in range(count):
         extension.ask(type="call", id=str(number), tool=TOOL, arguments=TASKS, partials=True)
         assert not extension.answer("result")["result"].get("isError")
-    return {"cpu": (extension.cpu() - cpu) / count}
+    return {"cpu": (process_cpu(extension.process.pid) - cpu) / count}
 
 
 def directly(work: str, count: int) -> Figures:

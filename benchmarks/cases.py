@@ -325,6 +325,8 @@ CASES = (
     _mcp_case("mcp: start to the first answer", "start", 0, 1.5, figure=wall, pairs=9),
     _mcp_case("mcp: a call that does nothing", "calls", 500, 1.3, figure=wall, per="call"),
     _mcp_case("mcp: 200 calls in flight", "in_flight", 200, 1.3, figure=wall, per="call"),
+    # A run is planned, recorded and reported.
+    _mcp_case("mcp: a delegation, over a call that does nothing", "delegations", 2000, 3.5, per="call", pairs=3),
     _mcp_case("mcp: memory while idle", "memory", 0, 1.5, figure=grown, unit="KB"),
     BenchmarkCase(
         name="bridge: start to the tools, over opening directly",

@@ -9,12 +9,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.workload import scratch
+from benchmarks.workload import process_cpu, scratch
 
 OURS = ("-m", "retinue", "mcp", "--engine", "scripted")
 MINIMAL = ("-m", "benchmarks.minimal_mcp")
@@ -26,16 +27,25 @@ ENVELOPE = {
 }
 NOTHING: dict[str, Any] = {"name": "get_subagent_output", "arguments": {"sessionId": "0123456789abcdef"}, **ENVELOPE}
 """A call that does almost nothing: there is no such session."""
+DELEGATION: dict[str, Any] = {
+    "name": "subagent",
+    "arguments": {"agent": "explorer", "task": "look"},
+    **ENVELOPE,
+}
+"""One agent that answers with one sentence, in a session of its own."""
+MEMORY = Path("/dev/shm")
+IN_FLIGHT = 8
+"""Delegations at once."""
 
 
 class McpHost:
     """One server process and the messages to and from it."""
 
-    def __init__(self, argv: tuple[str, ...]) -> None:
+    def __init__(self, argv: tuple[str, ...], state: str) -> None:
         self._started = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, *argv],
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "RETINUE_STATE": state},
             cwd=scratch(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -95,19 +105,34 @@ def in_flight(host: McpHost, count: int) -> None:
     print(json.dumps({"wall": (time.monotonic() - begun) / count}))
 
 
+def delegations(host: McpHost, count: int) -> None:
+    """Measure the server's CPU for delegations, some of them at a time."""
+    host.first()
+    cpu, sent = process_cpu(host.process.pid), 0
+    for received in range(count):
+        while sent < min(count, received + IN_FLIGHT):
+            host.ask(sent, "tools/call", DELEGATION)
+            sent += 1
+        assert not host.answer()["result"].get("isError")
+    print(json.dumps({"cpu": (process_cpu(host.process.pid) - cpu) / count}))
+
+
 WORKS: dict[str, Callable[[McpHost, int], None]] = {
     "start": start,
     "memory": memory,
     "calls": calls,
     "in_flight": in_flight,
+    "delegations": delegations,
 }
 
 
 def main() -> None:
     work, count, *which = sys.argv[1:]
-    host = McpHost(MINIMAL if which else OURS)
-    WORKS[work](host, int(count))
-    host.leave()
+    # Sessions in memory: the CPU of a disk that is full of them differs more than ours.
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else scratch()) as state:
+        host = McpHost(MINIMAL if which else OURS, state)
+        WORKS[work](host, int(count))
+        host.leave()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,12 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
+def process_cpu(pid: int) -> float:
+    """Return the CPU seconds of another process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def scratch() -> str:
     """Return the temporary folder of this workload."""
     return os.environ["BENCH_SCRATCH"]
