@@ -291,6 +291,13 @@ async def test_files_made_to_slow_down_expressions_are_examined_in_time(write_fi
     assert time.process_time() - started < 5.0
 
 
+@pytest.mark.parametrize("unit", ["-", "é", "a", "a.", "a/", "'x ", "`"])
+def test_task_made_to_slow_down_expressions_is_examined_in_time(unit):
+    started = time.process_time()
+    parse_question(unit * 200_000)
+    assert time.process_time() - started < 1.0
+
+
 @pytest.mark.parametrize(
     ("task", "terms", "paths"),
     [
