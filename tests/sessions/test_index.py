@@ -10,7 +10,7 @@ import pytest
 from retinue.sessions.index import SessionIndex, read_stamps
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.paths import StateLayout
-from retinue.sessions.store import INTERRUPTED, SessionFilter, SessionState, SessionSummary
+from retinue.sessions.store import INTERRUPTED, IndexProgress, SessionFilter, SessionState, SessionSummary
 from retinue.sessions.summary import CachedSummary, find_summary
 from retinue.testing.stores import StoreRecorder, record_run, run_spec
 
@@ -209,6 +209,19 @@ async def test_list_without_refresh_returns_the_last_indexed_state(folder):
         assert (await store.list(refresh=False))[0].session == session
         (folder / "index.sqlite").unlink()
         assert (await store.list(refresh=False))[0].session == session
+
+
+async def test_index_is_advanced_in_steps_with_the_latest_sessions_first(folder):
+    listed = await record_sessions(folder)
+    StateLayout(folder).index.unlink()
+    async with JsonlStore(folder) as store:
+        for done in range(1, len(listed)):
+            progress = await store.advance_index(0.0)
+            assert (progress, progress.is_complete) == (IndexProgress(done, len(listed)), False)
+            assert len(await store.list(refresh=False)) == done
+        assert (await store.advance_index(0.0)).is_complete
+        assert list(await store.list(refresh=False)) == listed
+        assert (await store.advance_index(0.0)) == IndexProgress(len(listed), len(listed))
 
 
 async def test_names_returns_the_prefixes_of_all_ids(folder):

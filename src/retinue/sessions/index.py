@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache
@@ -16,7 +18,7 @@ from msgspec import Struct
 from retinue.sessions.paths import StateLayout, open_private
 from retinue.sessions.segments import SegmentedFile
 from retinue.sessions.storage_errors import raise_storage_errors
-from retinue.sessions.store import Conversation, SessionFilter, SessionSummary
+from retinue.sessions.store import Conversation, IndexProgress, SessionFilter, SessionSummary
 from retinue.sessions.summary import CachedSummary
 
 if TYPE_CHECKING:
@@ -128,6 +130,26 @@ class SessionIndex:
         return self._query(
             lambda database: self._conversations(database, session_filter, max_sessions), refresh=refresh
         )
+
+    def advance(self, max_seconds: float) -> IndexProgress:
+        """Read changed records for at most so many seconds, the latest first, and return how far the index is.
+
+        Where the file cannot be used there is nothing to advance: each list reads what it needs.
+        """
+        import sqlite3
+
+        stamps = self._read_stamps()
+        deadline = time.monotonic() + max_seconds
+        try:
+            with self._lock, closing(self._open()) as database:
+                _prepare(database)
+                left = _refresh(database, self._sessions, stamps, self._read_summary, deadline)
+                self._is_stale = False
+        except (sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError) as error:
+            self._is_stale = True
+            self._discard_if_damaged(error)
+            left = 0
+        return IndexProgress(len(stamps) - left, len(stamps))
 
     def _query(self, query: Callable[[sqlite3.Connection], QueryResult], *, refresh: bool) -> QueryResult:
         import sqlite3
@@ -241,31 +263,45 @@ def _encodable(value: str | float | None) -> str | float | None:
 
 
 def _refresh(
-    database: sqlite3.Connection, sessions: Path, stamps: Mapping[str, RecordStamp], read_summary: ReadSummary
-) -> None:
-    """Update the rows from the changed records, in one short transaction."""
+    database: sqlite3.Connection,
+    sessions: Path,
+    stamps: Mapping[str, RecordStamp],
+    read_summary: ReadSummary,
+    deadline: float = math.inf,
+) -> int:
+    """Update the rows from the changed records, the latest first, in one short transaction.
+
+    Return the number of changed records that were not read before the deadline.
+    """
     rows = database.execute(
         "SELECT folder, size, changed, settled, CASE settled WHEN 0 THEN summary END FROM sessions"
     )
     known = {folder: (size, changed, settled, summary) for folder, size, changed, settled, summary in rows}
     removed = known.keys() - stamps.keys()
     fresh = []
-    for folder, stamp in stamps.items():
-        # An unsettled row is never trusted: its run may end with its process, without a change of the record.
-        if known.get(folder) == (stamp.size, stamp.changed, 1, None):
-            continue
+    # An unsettled row is never trusted: its run may end with its process, without a change of the record.
+    changed = [
+        folder for folder, stamp in stamps.items() if known.get(folder) != (stamp.size, stamp.changed, 1, None)
+    ]
+    changed.sort(key=lambda folder: -stamps[folder].changed)
+    left = len(changed)
+    for folder in changed:
+        if left < len(changed) and time.monotonic() > deadline:
+            break  # at least one was read: every step advances
+        left -= 1
         found = read_summary(sessions / folder)
         if found is None:
             removed |= {folder} & known.keys()
             continue
-        row = _row(folder, stamp, found)
-        if known.get(folder) != (stamp.size, stamp.changed, int(found.settled), row[-1]):
+        row = _row(folder, stamps[folder], found)
+        if known.get(folder) != (stamps[folder].size, stamps[folder].changed, int(found.settled), row[-1]):
             fresh.append(row)
     if fresh or removed:
         with database:
             database.execute("BEGIN IMMEDIATE")
             database.executemany(_WRITE, fresh)
             database.executemany("DELETE FROM sessions WHERE folder = ?", [(folder,) for folder in removed])
+    return left
 
 
 def _row(folder: str, stamp: RecordStamp, found: CachedSummary) -> tuple[str | int | float | bytes | None, ...]:

@@ -53,6 +53,7 @@ from retinue.sessions.segments import SegmentedFile, SegmentHeader
 from retinue.sessions.store import (
     EVERY_SESSION,
     Conversation,
+    IndexProgress,
     LeaseOwner,
     PruneReport,
     SessionFilter,
@@ -192,6 +193,10 @@ class JsonlStore:
         return await anyio.to_thread.run_sync(
             partial(self._index.conversations, session_filter, max_sessions, refresh=refresh)
         )
+
+    async def advance_index(self, max_seconds: float) -> IndexProgress:
+        """Read changed records into the index for at most so many seconds, the latest first."""
+        return await anyio.to_thread.run_sync(self._index.advance, max_seconds)
 
     async def names(self) -> frozenset[str]:
         """Return the first digits of every id, of sessions and of later runs; fast for any number of them.

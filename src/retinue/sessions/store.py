@@ -222,6 +222,17 @@ class PruneReport(Struct, frozen=True, kw_only=True):
         return PruneReport(**{name: value + getattr(other, name) for name, value in asdict(self).items()})
 
 
+class IndexProgress(Struct, frozen=True):
+    """The state of an index that is being read from the records."""
+
+    done: int
+    total: int
+
+    @property
+    def is_complete(self) -> bool:
+        return self.done >= self.total
+
+
 class StoredEvents(Protocol):
     """Stored events in the order they were written, as an async iterator."""
 
@@ -342,6 +353,12 @@ class LocalSessionStore(SessionStore, Protocol):
         self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int, refresh: bool = True
     ) -> Sequence[Conversation]:
         """Return conversations as every store does; without `refresh`, as they were last read."""
+
+    async def advance_index(self, max_seconds: float) -> IndexProgress:
+        """Read changed records into the index for at most so many seconds, the latest first.
+
+        Then lists without `refresh` have what was read.
+        """
 
     async def names(self) -> frozenset[str]:
         """Return the first 8 digits of the id of every session and later run, at a low cost."""

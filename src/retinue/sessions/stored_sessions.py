@@ -9,6 +9,7 @@ from retinue.model.event_codec import EventRecord
 from retinue.sessions.store import (
     EVERY_SESSION,
     Conversation,
+    IndexProgress,
     LeaseOwner,
     LocalSessionStore,
     SessionFilter,
@@ -38,6 +39,10 @@ class StoredSessions:
         if self._local_store:
             return await self._local_store.conversations(wanted, max_sessions=most, refresh=look)
         return await self._store.conversations(wanted, max_sessions=most)
+
+    async def advance_index(self, max_seconds: float) -> IndexProgress | None:
+        """Read changed records for at most so many seconds; None if the store has no index that is read in parts."""
+        return await self._local_store.advance_index(max_seconds) if self._local_store else None
 
     async def names(self) -> frozenset[str]:
         """Return the first 8 digits of every session and latest run, so that a caller can find new ones."""

@@ -164,6 +164,26 @@ def test_older_runs_are_loaded_by_page_without_duplicates(serve, visit):
     assert sorted(tasks) == sorted(f"Question {number}" for number in range(45))
 
 
+def test_activity_shows_the_progress_of_indexing_beside_the_first_rows(served, visit):
+    served.run("run", "tester", "Index this")
+    page = visit(served, signed_in=True, path="/#/system")
+    answers = iter([{"done": 3412, "total": 10_000}])
+
+    def answer(route):
+        response = route.fetch()
+        if indexing := next(answers, None):
+            route.fulfill(response=response, json={**response.json(), "indexing": indexing})
+        else:
+            page.wait_for_timeout(300)
+            route.fulfill(response=response)
+
+    page.route("**/api/v1/activity*", answer)
+    page.get_by_role("link", name="Activity", exact=True).click()
+    expect(page.get_by_text("Indexing 3,412 of 10,000 sessions…")).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("Index this")).first).to_be_visible()
+    expect(page.get_by_text("Indexing 3,412")).to_have_count(0)
+
+
 def test_agents_view_shows_layers_problems_and_trust(served, visit):
     folder = served.project / ".pi" / "agents"
     folder.mkdir(parents=True, exist_ok=True)

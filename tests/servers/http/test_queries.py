@@ -455,6 +455,20 @@ def test_runs_with_circular_parents_are_listed():
     assert [row.run for row in sort_by_tree(rows)] == ["e", "c", "d", "f", "a", "b"]  # type: ignore[arg-type]
 
 
+async def test_partial_activity_reports_its_progress_until_it_is_complete(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr("retinue.servers.http.run_list.INDEX_STEPS", (0.0, 0.0))  # one record a step
+    await stored(tmp_path / "state", *((f"r{number}", "task", 1000.0 * number) for number in range(4)))
+    for path in (tmp_path / "state").glob("*.sqlite*"):
+        path.unlink()
+    async with serve(reply("done")) as client:
+        pages = [(await client.get("activity?partial=1")).json for _ in range(5)]
+        whole = (await client.get("activity")).json
+    assert [page["indexing"] for page in pages][:3] == [{"done": done, "total": 4} for done in (1, 2, 3)]
+    assert [len(page["groups"]) for page in pages] == [1, 2, 3, 4, 4]
+    assert pages[-1]["indexing"] is None
+    assert pages[-1]["groups"] == whole["groups"]
+
+
 class SlowRunListCache(RunListCache):
     """A cache whose reads return only after the live runs have ended."""
 
@@ -462,8 +476,8 @@ class SlowRunListCache(RunListCache):
         super().__init__(retinue, feed)
         self._resume = resume
 
-    async def list_under_root(self, root: str, most: int) -> tuple[list[RunRow], int]:
-        found = await super().list_under_root(root, most)
+    async def list_under_root(self, root: str, most: int, *, as_indexed: bool = False) -> tuple[list[RunRow], int]:
+        found = await super().list_under_root(root, most, as_indexed=as_indexed)
         self._resume.set()
         with anyio.fail_after(PATIENCE):
             while self.live_roots():

@@ -161,6 +161,8 @@ class GroupQuery(RunQuery, frozen=True, kw_only=True):
     """A page of root conversations."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 30
+    partial: bool = False
+    """Answer before all sessions are indexed, with the latest ones; `indexing` reports how many are."""
 
 
 class StatisticsQuery(ApiInput, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+import anyio
 from msgspec import structs
 
 from retinue.client import Retinue
@@ -99,6 +100,8 @@ def add_ancestors(wanted: Iterable[schemas.RunRow], rows: Iterable[schemas.RunRo
 
 INDEX_MAX_AGE = 30.0
 """Seconds until the index is refreshed although no change is known."""
+INDEX_STEPS = (0.2, 1.0)
+"""Seconds of indexing before a partial list is answered: the first and a later one."""
 MAX_CACHED_ROWS = 20_000
 """Rows that are cached: clients load the same lists again and again."""
 
@@ -112,6 +115,9 @@ class RunListCache:
         self._cached_rows: dict[str, tuple[float, schemas.RunRow]] = {}
         self._known_parents: dict[str, str] = {}
         """The sessions of parent runs that were looked up; the session of a run never changes."""
+        self._advancing = anyio.Lock()
+        self._is_indexing = False
+        """Whether the last step of indexing left sessions for the next."""
         self._last_refresh = (-1, 0.0)
         """The number of changes and the time at which the index was last refreshed."""
 
@@ -120,8 +126,24 @@ class RunListCache:
         with self._index_refresh() as refresh:
             return await self._retinue.sessions(wanted, look=refresh)
 
-    async def list_conversations(self, wanted: SessionFilter, most: int) -> Sequence[Conversation]:
+    async def advance_index(self) -> schemas.IndexingProgress | None:
+        """Read changed records for a moment; return how many are left to read, None if none are."""
+        async with self._advancing:
+            with self._index_refresh() as refresh:
+                step = INDEX_STEPS[self._is_indexing]
+                progress = await self._retinue.advance_index(step) if refresh else None
+            self._is_indexing = progress is not None and not progress.is_complete
+            if progress is None or progress.is_complete:
+                return None
+            self._last_refresh = (-1, 0.0)  # the next list continues
+            return schemas.IndexingProgress(done=progress.done, total=progress.total)
+
+    async def list_conversations(
+        self, wanted: SessionFilter, most: int, *, as_indexed: bool = False
+    ) -> Sequence[Conversation]:
         """Return root conversations, last changed first, each with at most `most` sessions."""
+        if as_indexed:
+            return await self._retinue.conversations(wanted, most=most, look=False)
         with self._index_refresh() as refresh:
             return await self._retinue.conversations(wanted, most=most, look=refresh)
 
@@ -138,9 +160,11 @@ class RunListCache:
         """Return the roots of live runs, the latest first."""
         return tuple(dict.fromkeys(live_run.origin.root for live_run in reversed(self._feed.live.values())))
 
-    async def list_under_root(self, root: str, most: int) -> tuple[list[schemas.RunRow], int]:
+    async def list_under_root(
+        self, root: str, most: int, *, as_indexed: bool = False
+    ) -> tuple[list[schemas.RunRow], int]:
         """Return the latest run of each session under a root, and the number of sessions left out."""
-        found = await self.list_conversations(SessionFilter(root=root, limit=1), most)
+        found = await self.list_conversations(SessionFilter(root=root, limit=1), most, as_indexed=as_indexed)
         sessions = found[0].sessions if found else ()
         rows = self.add_live_rows(root, await self.build_rows(sessions))
         return rows, found[0].count - len(sessions) if found else 0
@@ -225,19 +249,20 @@ class RunLists:
         """Return root conversations, those with live runs first."""
         cursor, wanted = self._feed.cursor, to_session_filter(query)
         is_filtered = _is_filtered(query)
+        indexing = await self._runs.advance_index() if query.partial else None
         if _wants_live_only(query):
             groups = [await self._live_group(root, query) for root in self._runs.live_roots()]
-            return schemas.ActivityPage(
-                groups=tuple(group for group in groups if group.runs), next=None, cursor=cursor
-            )
+            shown = tuple(group for group in groups if group.runs)
+            return schemas.ActivityPage(groups=shown, indexing=indexing, next=None, cursor=cursor)
         # Fixed now: a conversation that ends while this is read must not be listed a second time as ended.
         live = () if is_filtered else tuple(self._runs.live_roots())
         first = [await self._live_group(root, query) for root in live] if query.before is None else []
-        page = await self._runs.list_conversations(wanted, MAX_ROWS)
+        page = await self._runs.list_conversations(wanted, MAX_ROWS, as_indexed=indexing is not None)
         groups = [await self._stored_group(found, query) for found in page if found.root not in live]
         last = page[-1] if len(page) == query.limit else None
         return schemas.ActivityPage(
             groups=tuple(group for group in (*first, *groups) if group.runs),
+            indexing=indexing,
             next=_format_cursor(last.updated, last.root) if last else None,
             cursor=cursor,
         )
@@ -267,7 +292,7 @@ class RunLists:
         return schemas.SessionPage(sessions=tuple(map(to_session_row, found)), next=after)
 
     async def _live_group(self, root: str, query: GroupQuery) -> schemas.RunGroup:
-        rows, more = await self._runs.list_under_root(root, MAX_ROWS)
+        rows, more = await self._runs.list_under_root(root, MAX_ROWS, as_indexed=query.partial)
         updated = max((live_run.updated for live_run in self._runs.list_live_under_root(root)), default=0.0)
         return _make_group(root, updated, rows, more, query)
 

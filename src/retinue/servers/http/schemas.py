@@ -233,8 +233,16 @@ class RunGroup(ApiValue, frozen=True, kw_only=True):
     """Number of all runs of the conversation, those that a filter leaves out included."""
 
 
+class IndexingProgress(ApiValue, frozen=True, kw_only=True):
+    done: int
+    """Sessions that are listed."""
+    total: int
+
+
 class ActivityPage(ApiValue, frozen=True, kw_only=True):
     groups: tuple[RunGroup, ...]
+    indexing: IndexingProgress | None
+    """Null once all sessions are indexed: until then older ones are missing."""
     next: str | None
     """The value of `before` for the next page."""
     cursor: str

@@ -1,6 +1,6 @@
 // The activity: all runs, grouped by root conversation, newest first, updated live.
 
-import { html, useEffect, useRef, useState, Button, Empty, Failed } from "./ui.js";
+import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon } from "./ui.js";
 import { get } from "./api.js";
 import { createSignal, useSignal } from "./signal.js";
 import { Filters, useFilters } from "./filters.js";
@@ -17,19 +17,21 @@ export function Activity({ onNew }) {
   const [filters, setFilters] = useFilters();
   const model = useRef(null);
   model.current ??= createActivityModel();
-  const { groups, next, error, isLoading } = useSignal(model.current.snapshot);
+  const { groups, next, error, isLoading, indexing } = useSignal(model.current.snapshot);
   useEffect(() => model.current.open(filters), [filters]);
   const most = useGradualCount(groups?.length ?? 0, filters);
   const isFiltered = Object.values(filters).some(Boolean);
   return html`
     <main id="main" tabindex="-1" class="activity" aria-busy=${isLoading}>
       <h1 class="unseen">Activity</h1>
-      <${Filters} filters=${filters} onChange=${setFilters} />
+      <${Filters} filters=${filters} onChange=${setFilters} isIndexing=${indexing != null || !groups} />
+      ${indexing && html`<${Indexing} ...${indexing} />`}
       ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
       ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} isFiltered=${isFiltered} />`)}
       ${
         groups?.length === 0 &&
         !error &&
+        !indexing &&
         html`<${NoRuns} isFiltered=${isFiltered} onNew=${onNew} onClear=${() => setFilters({})} />`
       }
       ${!groups && !error && html`<${Skeleton} />`}
@@ -75,12 +77,22 @@ function createActivityModel() {
   async function load(signal) {
     snapshot.set((now) => ({ ...now, isLoading: true, error: null }));
     try {
-      const { groups, next, cursor } = await page({}, signal);
+      const { groups, next, cursor, indexing } = await page({}, signal);
       arrived.clear();
-      snapshot.set({ groups, next, error: null, isLoading: false });
+      snapshot.set({ groups, next, indexing, error: null, isLoading: false });
       close = openStream({ rows: true }, cursor, { on: handleMessage, onResync: () => load(signal) });
+      if (indexing) await loadRest(signal);
     } catch (error) {
       if (!signal.aborted) snapshot.set((now) => ({ ...now, error, isLoading: false }));
+    }
+  }
+
+  // Loads the first page again while the server reads older sessions; each answer is a step of its work.
+  async function loadRest(signal) {
+    for (let indexing = true; indexing && !signal.aborted;) {
+      const found = await page({}, signal);
+      indexing = found.indexing;
+      snapshot.set((now) => ({ ...now, groups: found.groups, next: found.next, indexing }));
     }
   }
 
@@ -111,7 +123,7 @@ function createActivityModel() {
   }
 
   function page(more, signal) {
-    return retryUntilReachable(() => get("/activity", { limit: PAGE_SIZE, ...toQuery(filters), ...more }, signal), signal);
+    return retryUntilReachable(() => get("/activity", { limit: PAGE_SIZE, partial: true, ...toQuery(filters), ...more }, signal), signal);
   }
 
   return { snapshot, open, older };
@@ -129,6 +141,20 @@ function NoRuns({ isFiltered, onNew, onClear }) {
   `;
 }
 
+function Indexing({ done, total }) {
+  const [shown, all] = [done, total].map((number) => number.toLocaleString("en"));
+  return html`
+    <p class="indexing" role="status">
+      <${Icon} name="running" />
+      <span>${`Indexing ${shown} of ${all} sessions… The latest are listed first.`}</span>
+      <progress value=${done} max=${total} aria-label="Indexed sessions" />
+    </p>
+  `;
+}
+
 function Skeleton() {
-  return html`<div class="skeleton" aria-hidden="true">${[1, 2, 3, 4].map((key) => html`<i key=${key} />`)}</div>`;
+  return html`
+    <p class="unseen" role="status">Loading sessions…</p>
+    <div class="skeleton" aria-hidden="true">${[1, 2, 3, 4].map((key) => html`<i key=${key} />`)}</div>
+  `;
 }

@@ -39,8 +39,8 @@ export function useFilters() {
   ];
 }
 
-export function Filters({ filters, onChange }) {
-  const facets = useFacets(filters);
+export function Filters({ filters, onChange, isIndexing }) {
+  const facets = useFacets(filters, isIndexing);
   const [words, write] = useState(filters.q ?? "");
   const chosen = MORE.filter(([, name]) => filters[name]).length;
   const [isOpen, open] = useState(chosen > 0);
@@ -110,15 +110,16 @@ function Matches({ facets, filters, onChange }) {
   `;
 }
 
-// Returns the counts of the choices, loaded again with each change of the filters.
-function useFacets(filters) {
+// Returns the counts of the choices, loaded again with each change of the filters, once all sessions are indexed.
+function useFacets(filters, isIndexing) {
   const [facets, set] = useState(null);
   const load = (signal) => get("/facets", toQuery(filters), signal).then(set, () => {}); // the list shows the error
   useEffect(() => {
+    if (isIndexing) return undefined;
     const stopping = new AbortController();
     load(stopping.signal);
     return () => stopping.abort();
-  }, [filters]);
+  }, [filters, isIndexing]);
   useReconnected(() => load());
   return facets;
 }
