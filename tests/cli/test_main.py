@@ -35,8 +35,53 @@ def test_retinue_without_arguments_prints_its_help(cli):
     assert "retinue demo" in alone.stdout
 
 
-def test_version_option_prints_the_version(cli):
-    assert cli("--version").stdout == f"retinue {retinue.__version__}\n"
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_version_option_prints_the_version(cli, option):
+    assert cli(option).stdout == f"retinue {retinue.__version__}\n"
+
+
+@pytest.mark.parametrize("path", [(), ("run",), ("sessions", "prune")])
+def test_help_command_prints_the_help_of_a_command(cli, path):
+    assert cli("help", *path).stdout == cli(*path, "--help").stdout
+
+
+def test_help_of_an_unknown_command_is_refused_with_the_nearest_name(cli):
+    done = cli("help", "sesions")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: retinue ")
+    assert done.stderr.endswith("\n\nerror: No such command 'sesions'. Did you mean sessions?\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("ps", "watch"), ("logs", "events --follow"), ("show", "sessions show ID"), ("version", "--version")],
+)
+def test_command_of_other_programs_is_refused_with_ours(cli, typed, meant):
+    assert cli(typed).stderr.endswith(f"error: No such command '{typed}'. Did you mean `retinue {meant}`?\n")
+
+
+# -- colors ----------------------------------------------------------------------------------------
+
+RED_ERROR = "\x1b[31m\x1b[1merror:\x1b[0m "
+
+
+@pytest.mark.parametrize(
+    ("options", "environ", "is_colored"),
+    [
+        ((), {}, False),
+        (("--color", "always"), {}, True),
+        (("--color=always",), {"NO_COLOR": "1"}, True),
+        (("--color", "never"), {"FORCE_COLOR": "1"}, False),
+        ((), {"FORCE_COLOR": "1"}, True),
+        ((), {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+        ((), {"FORCE_COLOR": "0"}, False),
+    ],
+)
+@pytest.mark.parametrize("command", [("run", "exploer", "x"), ("frob",)])
+def test_errors_are_colored_as_the_user_chose(cli, options, environ, is_colored, command):
+    done = cli(*options, *command, **environ)
+    assert (RED_ERROR if is_colored else "\nerror: ") in f"\n{done.stderr}"
+    assert ("\x1b" in cli(*options, "doctor", **environ).stdout) is is_colored
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -80,7 +125,7 @@ def test_signals_are_handled_before_heavy_imports():
     [
         (["frun"], "Did you mean run?"),
         (["sesions"], "Did you mean sessions?"),
-        (["run", "--tmeout", "3", "explorer", "x"], "Did you mean '--timeout'?"),
+        (["run", "--tmeout", "3", "explorer", "x"], "'--timeout'"),
         (["agents", "shw"], "Did you mean"),
         (["tools", "--toolset", "singl"], "Did you mean single?"),
         (["run", "explrer", "x"], "Did you mean explorer?"),
@@ -99,8 +144,8 @@ def test_misspelled_command_gets_a_suggestion_and_nothing_runs(cli, arguments, h
 def test_unknown_agent_gets_the_documented_sentence_and_a_suggestion(cli):
     *_, sentence, hint = cli("run", "explrer", "x", "-q").stderr.splitlines()
     known = "explorer, researcher, reviewer, implementer, tester"
-    assert sentence == f"Unknown agent: explrer. Available agents: {known}"
-    assert hint == "Did you mean explorer?"
+    assert sentence == f"error: Unknown agent: explrer. Available agents: {known}"
+    assert hint == "tip: Did you mean explorer?"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

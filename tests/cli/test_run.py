@@ -250,7 +250,7 @@ def test_chain_prints_its_last_answer_and_the_step_where_it_stopped(cli):
     assert (done.exit_code, done.stdout) == (0, "two\n")
     failed = cli("chain", *steps, *SCRIPTED, "-q", script={"runs": [[{"say": "one"}], [{"fail": "400 bad"}]]})
     assert (failed.exit_code, failed.stdout) == (1, "")
-    assert failed.stderr.startswith("Chain stopped at step 2 (tester): ")
+    assert failed.stderr.startswith("error: Chain stopped at step 2 (tester): ")
 
 
 @pytest.mark.parametrize(

@@ -429,3 +429,41 @@ def test_model_of_another_provider_is_reported_with_both_names(cli, place):
     (agents / "looker.md").write_text("---\nname: looker\ntools: read\nprovider: acme\nmodel: scripted-1\n---\nx\n")
     ran = cli("run", "looker", "x", *SCRIPTED, "--project-agents", "allow", script=ANSWERED_BY_LOCAL)
     assert "looker: answered by local/scripted-1, not by acme/scripted-1" in ran.stderr
+
+
+# -- the last session ------------------------------------------------------------------------------
+
+LAST = [
+    ("run", "-c", "and then"),
+    ("run", "explorer", "and then", "--continue"),
+    ("run", "explorer", "and then", "--session", "last"),
+    ("resume", "and then"),
+    ("resume", "last", "and then"),
+    ("sessions", "resume", "last", "and then"),
+]
+
+
+@pytest.mark.parametrize("command", LAST, ids=" ".join)
+def test_last_session_of_the_directory_is_continued(cli, place, command):
+    (place / "elsewhere").mkdir()
+    cli("run", "tester", "older", *SCRIPTED)
+    cli("run", "explorer", "first", *SCRIPTED)
+    cli("run", "reviewer", "in another directory", *SCRIPTED, "--cwd", "elsewhere")
+    done = cli(*command, *SCRIPTED, "-q", script=[{"say": "{task}"}])
+    assert (done.exit_code, done.stdout) == (0, "and then\n")
+    found = {each["agent"]: each["runs"] for each in json.loads(cli("sessions", "--json").stdout)["sessions"]}
+    assert found == {"explorer": 2, "tester": 1, "reviewer": 1}
+
+
+@pytest.mark.parametrize("command", [("run", "-c", "x"), ("resume", "x"), ("sessions", "show", "last")], ids=" ".join)
+def test_directory_without_a_session_has_no_last_one(cli, command):
+    done = cli(*command)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "yet. `retinue sessions list` shows those of all directories." in done.stderr
+
+
+def test_resume_takes_an_id_and_reads_its_task_from_stdin(cli):
+    session = json.loads(cli("run", "explorer", "first", *SCRIPTED, "--json").stdout)["session"][:8]
+    done = cli("resume", session, *SCRIPTED, "-q", stdin="by a pipe", script=[{"say": "{task}"}])
+    assert (done.exit_code, done.stdout) == (0, "by a pipe\n")
+    assert "put a TASK of several words in quotes" in cli("resume", session, "two", "words").stderr

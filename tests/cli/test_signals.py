@@ -154,7 +154,7 @@ def test_messages_on_a_terminal_are_wrapped_at_spaces(process, terminal):
     assert running.wait(PROCESS_TIMEOUT) == 2
     lines = terminal.read_to_end().splitlines()
     assert max(map(len, lines)) <= 40
-    assert [word for line in lines for word in line.split()][: len(words)] == words
+    assert [word for line in lines for word in line.split()][1 : len(words) + 1] == words
 
 
 def test_dumb_terminal_gets_lines(process, terminal):

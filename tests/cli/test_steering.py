@@ -80,13 +80,13 @@ def test_inactive_run_is_neither_steered_nor_extended(process, start_waiting):
     for command in (("steer", near, "x"), ("extend", near, "60")):
         done = process.run(*command)
         assert done.returncode == 2
-        assert done.stderr.startswith(f'There is no run and no session "{near}". Did you mean {session[:8]}? ')
+        assert done.stderr.startswith(f'error: There is no run and no session "{near}". Did you mean {session[:8]}? ')
     assert process.run("steer", session, "go on").returncode == 0
     running.communicate(timeout=PROCESS_TIMEOUT)
     for command in (("steer", session[:8], "x"), ("extend", session[:8], "60")):
         done = process.run(*command, "--json")
         assert done.returncode == 2
-        assert done.stderr.startswith(f"{session[:8]} is not running; its last run: completed.")
+        assert done.stderr.startswith(f"error: {session[:8]} is not running; its last run: completed.")
         assert json.loads(done.stdout)["failure"]["code"] == "session_not_found"
 
 
@@ -102,7 +102,7 @@ def test_queued_run_is_neither_steered_nor_extended(process, place):
     for command in (("steer", waiting, "x"), ("extend", waiting, "60")):
         done = process.run(*command)
         assert done.returncode == 2
-        assert done.stderr.startswith(f"Run {waiting[:8]} waits for a slot")
+        assert done.stderr.startswith(f"error: Run {waiting[:8]} waits for a slot")
     assert process.run("cancel", "--all").returncode == 0
 
 
@@ -116,7 +116,7 @@ def test_run_of_an_engine_without_steering_refuses_and_continues(process, place)
     (session,) = json.loads(process.run("sessions", "--json").stdout)["sessions"]
     done = process.run("steer", session["session"], "x", "--json")
     assert done.returncode == 2
-    assert done.stderr.startswith("This pi takes nothing while its agent works: it is older than 0.87")
+    assert done.stderr.startswith("error: This pi takes nothing while its agent works: it is older than 0.87")
     assert json.loads(done.stdout)["failure"]["code"] == "unsupported"
     assert process.run("extend", session["session"], "60").returncode == 0
     assert running.poll() is None
@@ -159,7 +159,7 @@ def test_invalid_steer_and_extend_arguments_are_reported(cli, arguments, sentenc
 def test_empty_steering_text_is_refused(process, start_waiting):
     running, session = start_waiting()
     done = process.run("steer", session, "  ")
-    assert (done.returncode, done.stderr) == (2, "The text is empty: say what the agent should know\n")
+    assert (done.returncode, done.stderr) == (2, "error: The text is empty: say what the agent should know\n")
     done = process.run("steer", session, "\x1b[31mred\x1b[0m")
     assert done.returncode == 0
     assert running.communicate(timeout=PROCESS_TIMEOUT)[0] == "I was told: red\n"

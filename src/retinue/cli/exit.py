@@ -14,7 +14,7 @@ from msgspec import Struct
 from retinue.cli.json_output import refusal_json, refused_run_json
 from retinue.cli.main import is_call_command, is_one_run
 from retinue.cli.options import CommandRefusedError
-from retinue.cli.printing import OutputError, make_printable, print_error, print_hint, print_json
+from retinue.cli.printing import OutputError, make_printable, print_error, print_json, print_tip
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.toolsets.base import REFUSED_EXIT_CODE, ToolResult
 
@@ -30,8 +30,14 @@ class _CommandExit(Struct, frozen=True):
     """The reason why nothing was done; None if something may have run."""
 
 
-def report_error(error: Exception, typed: Sequence[str]) -> int:
-    """Report why a command failed and return its exit code."""
+def report_error(error: Exception, typed: Sequence[str], color: bool | None = None) -> int:
+    """Report why a command failed, with or without `color`, and return its exit code."""
+    # The context of the command is closed: one of its own carries the choice of colors.
+    with click.Context(click.Command("retinue"), color=color):
+        return _report(error, typed)
+
+
+def _report(error: Exception, typed: Sequence[str]) -> int:
     if isinstance(error, BrokenPipeError):
         return EXIT_FAILED  # nobody reads
     if isinstance(error, OutputError):
@@ -80,14 +86,12 @@ def _describe_unexpected(error: Exception) -> str:
 
 
 def _print_error(error: Exception, sentence: str) -> None:
-    if isinstance(error, click.UsageError):
-        # Click's own form, with the usage line before the sentence.
-        click.UsageError(make_printable(sentence), error.ctx).show()
-        return
-    if os.environ.get(DEBUG_VARIABLE):
+    if os.environ.get(DEBUG_VARIABLE) and not isinstance(error, click.ClickException):
         import traceback
 
         click.echo("".join(traceback.format_exception(error)), err=True)
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
     print_error(sentence)
     for hint in getattr(error, "hints", ()):
-        print_hint(hint)
+        print_tip(hint)

@@ -15,9 +15,10 @@ import click
 
 from retinue import __version__
 from retinue.cli.main import report_cancelled
-from retinue.cli.printing import is_color_disabled
+from retinue.cli.printing import choose_color
 from retinue.support.formatting import suggest_spelling
 
+COLOR_CHOICES = ("auto", "always", "never")
 OLD_OPTION_NAMES = {"surface": "toolset"}
 """Former names of options, accepted for one version and not shown in any help."""
 
@@ -40,6 +41,7 @@ COMMAND_SECTIONS = {
     "Dispatch agents": {
         "run": LazyCommand("run:run", "Give one agent one task and print its answer."),
         "delegate": LazyCommand("run:delegate", "Give many agents a task each, several at once."),
+        "resume": LazyCommand("resume:resume", "Continue a session with another task."),
         "chain": LazyCommand("run:chain", "Give agents one task after another, passing answers on."),
         "demo": LazyCommand("demo:demo", "See five agents at work here: no key, no network."),
     },
@@ -69,9 +71,19 @@ COMMAND_SECTIONS = {
         "mcp": LazyCommand("mcp:mcp", "Serve toolsets to a host that speaks MCP."),
         "bridge": LazyCommand("bridge:bridge", "Carry a toolset's tools to an extension inside a host."),
         "tools": LazyCommand("tools:tools", "Show a toolset's tools as a host would register them."),
+        "help": LazyCommand("help:help_command", "Show the help of a command."),
         "completion": LazyCommand("completion:completion", "Print the completion script of a shell."),
     },
 }
+
+
+SIMILAR_COMMANDS = {
+    "ask": "run", "dashboard": "serve", "exec": "run", "history": "sessions list", "init": "setup", "kill": "cancel",
+    "list": "sessions list", "log": "events --follow", "logs": "events --follow", "ls": "sessions list",
+    "ps": "watch", "show": "sessions show ID", "status": "watch", "stop": "cancel", "top": "watch", "ui": "serve",
+    "version": "--version", "web": "serve",
+}  # fmt: skip
+"""What other programs call our commands."""
 
 
 class LazyGroup(click.Group):
@@ -112,7 +124,9 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self._entries and not name.startswith("-") and not ctx.resilient_parsing:
-            raise click.UsageError(f"No such command '{name}'.{suggest_spelling(name, self._entries)}", ctx)
+            similar = SIMILAR_COMMANDS.get(name) if ctx.parent is None else None
+            near = f" Did you mean `retinue {similar}`?" if similar else suggest_spelling(name, self._entries)
+            raise click.UsageError(f"No such command '{name}'.{near}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -128,7 +142,19 @@ def _report_exception(error: Exception, typed: Sequence[str]) -> int:
         return report_cancelled(typed)
     from retinue.cli.exit import report_error
 
-    return report_error(error, typed)
+    return report_error(error, typed, choose_color(os.environ, _find_color_choice(typed)))
+
+
+def _find_color_choice(typed: Sequence[str]) -> str:
+    """Return the value of --color before the command: an error may end the command before it is known."""
+    for word, following in zip(typed, [*typed[1:], ""], strict=False):
+        if not word.startswith("-"):
+            break
+        name, has_value, value = word.partition("=")
+        choice = value if has_value else following
+        if name == "--color" and choice in COLOR_CHOICES:
+            return choice
+    return "auto"
 
 
 @click.group(
@@ -142,12 +168,17 @@ def _report_exception(error: Exception, typed: Sequence[str]) -> int:
     },
     epilog="Begin with `retinue demo`. Each command has its own help: `retinue run --help`.",
 )
-@click.version_option(__version__, message="retinue %(version)s")
+@click.version_option(__version__, "-V", "--version", message="retinue %(version)s")
+@click.option(
+    "--color",
+    type=click.Choice(COLOR_CHOICES),
+    default="auto",
+    help="Print colors: auto is on terminals, and as NO_COLOR and FORCE_COLOR say.",
+)
 @click.pass_context
-def root(ctx: click.Context) -> None:
+def root(ctx: click.Context, color: str) -> None:
     """Dispatch agents: bounded, watched, remembered, on any engine."""
-    if is_color_disabled():
-        ctx.color = False
+    ctx.color = choose_color(os.environ, color)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         return

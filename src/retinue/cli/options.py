@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -20,9 +20,16 @@ from retinue.model.tasks import Task
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
 from retinue.toolsets.base import REFUSED_EXIT_CODE
 
+if TYPE_CHECKING:
+    from retinue.client import Retinue
+
 MAX_JSON_BYTES = 32 * 2**20
 """Limit of a JSON document: sixteen tasks of the usual limit, and some more."""
 TERMINAL_PROMPT = "Reading from the terminal: type the text, then Ctrl-D on a line of its own. Ctrl-C cancels."
+NO_TASK = (
+    "There is no task, and stdin is empty. Give the task as an argument, on stdin or as @FILE: "
+    '`retinue run AGENT "…"`.'
+)
 AT_SIGN_HINT = "A text that begins with an @ of its own is written @@…."
 
 
@@ -59,6 +66,20 @@ def read_text_argument(value: str, *, limit: int) -> str:
     elif value.startswith("@"):
         return _decode_text(_read_file(value[1:], limit, unless=AT_SIGN_HINT), value[1:])
     return to_utf8(value)
+
+
+def read_task(value: str | None, retinue: Retinue, toolset: str) -> str:
+    """Return the text of a task argument, or of stdin without one, within the limit of the toolset.
+
+    Raises:
+        InvalidInputError: it cannot be read, or there is no task.
+    """
+    text = read_text_argument(
+        "-" if value is None else value, limit=retinue.settings(toolset).settings.max_task_bytes
+    )
+    if value is None and not text.strip():
+        raise InvalidInputError(NO_TASK)
+    return text
 
 
 def read_text_file(path: str, *, limit: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TextIO
 
@@ -160,21 +160,49 @@ def _output_error(error: OSError) -> OutputError:
 def print_hint(text: str, *, quiet: bool = False) -> None:
     """Print information that is not an error."""
     if not quiet:
-        _print_stderr(text, "bright_black")
+        _print_stderr(click.style(_wrap_lines(make_printable(text)), fg="bright_black"))
+
+
+def print_tip(text: str) -> None:
+    """Print what to do about an error, below it."""
+    _print_labelled("tip", "cyan", text)
 
 
 def print_warning(text: str, *, quiet: bool = False) -> None:
     if not quiet:
-        _print_stderr(text, "yellow")
+        _print_labelled("warning", "yellow", text)
 
 
 def print_error(text: str) -> None:
     """Print an error, also with --quiet."""
-    _print_stderr(text, "red")
+    _print_labelled("error", "red", text)
 
 
-def _print_stderr(text: str, color: str) -> None:
-    click.secho(_wrap_lines(make_printable(text)), err=True, fg=color, color=False if is_color_disabled() else None)
+def _print_labelled(label: str, color: str, text: str) -> None:
+    first, *others = _wrap_lines(f"{label}: {make_printable(text)}").split("\n")
+    head = click.style(f"{label}:", fg=color, bold=True)
+    _print_stderr("\n".join((head + first.removeprefix(f"{label}:"), *others)))
+
+
+def _print_stderr(text: str) -> None:
+    click.echo(text, err=True, color=choose_color(os.environ) if _current_color() is None else _current_color())
+
+
+def _current_color() -> bool | None:
+    """Return what `--color` says in the command that runs now; None if nothing."""
+    context = click.get_current_context(silent=True)
+    return context.color if context else None
+
+
+def choose_color(environ: Mapping[str, str], choice: str = "auto") -> bool | None:
+    """Return whether to print colors: by `--color`, NO_COLOR, FORCE_COLOR and TERM; None: on terminals only."""
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR", "0") not in {"", "0"}:
+        return True
+    return False if environ.get("TERM") == "dumb" else None
 
 
 def _wrap_lines(text: str) -> str:
@@ -190,11 +218,6 @@ def _wrap_lines(text: str) -> str:
 def is_interactive() -> bool:
     """Return whether a person can be asked: stdin and stderr are terminals."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-
-
-def is_color_disabled() -> bool:
-    """Return whether NO_COLOR is set or the terminal has no colors."""
-    return "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
 
 
 def make_printable(text: str) -> str:

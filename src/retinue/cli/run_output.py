@@ -17,6 +17,7 @@ from retinue.cli.printing import (
     print_hint,
     print_json,
     print_lines,
+    print_tip,
     print_warning,
 )
 from retinue.client import Retinue
@@ -97,7 +98,7 @@ def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode) -
             found = (*failure_hints(failure, retinue), *_model_hints(result, retinue))
             hints = [hint for hint in found if hint not in printed_hints]
             for hint in hints:
-                print_hint(hint)
+                print_tip(hint)
             printed_hints.update(hints)
 
 

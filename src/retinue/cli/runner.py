@@ -156,7 +156,8 @@ def _make_view(
     if not shows_progress:
         return LinesView(stream, note, storage_losses)
     if is_screen(stream, os.environ) and (answer is None or _is_same_terminal(sys.stdout, stream)):
-        return LiveView(stream, settings.max_lines_per_window, note, storage_losses, answer=answer)
+        color = click.get_current_context().color
+        return LiveView(stream, settings.max_lines_per_window, note, storage_losses, answer=answer, color=color)
     from retinue.tui.event_lines import EventLineFormatter
 
     printer = _make_printer(answer, whole_lines=stream.isatty())

@@ -192,4 +192,4 @@ def _last_stderr_line(stderr: IO[bytes]) -> str:
     """Return the last line of stderr as a reason; empty if there is none."""
     stderr.seek(0)
     lines = stderr.read(MAX_REPLY_BYTES).decode("utf-8", "replace").strip().splitlines()
-    return f"it said: {to_one_line(lines[-1], MAX_QUOTED_CHARS)}" if lines else ""
+    return f"it said: {to_one_line(lines[-1].removeprefix('error: '), MAX_QUOTED_CHARS)}" if lines else ""

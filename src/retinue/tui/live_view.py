@@ -181,7 +181,12 @@ class LiveView:
     wants_deltas = True
 
     def __init__(
-        self, stream: TextIO, max_lines: int, *note_sources: NoteSource, answer: AnswerStream | None = None
+        self,
+        stream: TextIO,
+        max_lines: int,
+        *note_sources: NoteSource,
+        answer: AnswerStream | None = None,
+        color: bool | None = None,
     ) -> None:
         self._stream = stream
         self._max_lines = max_lines
@@ -190,7 +195,7 @@ class LiveView:
         self._progress = CallProgress()
         self._notes: list[str] = []
         self._expanded = False
-        self._styles = select_styles(os.environ)
+        self._styles = select_styles(os.environ, color=color)
         self._renderer = InlineRenderer(stream, self._styles)
 
     def add_event(self, record: EventRecord) -> None:

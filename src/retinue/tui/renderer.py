@@ -70,8 +70,10 @@ def render_ansi(line: StyledLine, styles: Mapping[str, str]) -> str:
     )
 
 
-def select_styles(environ: Mapping[str, str]) -> Mapping[str, str]:
-    return PLAIN_STYLES if "NO_COLOR" in environ else COLOR_STYLES
+def select_styles(environ: Mapping[str, str], *, color: bool | None = None) -> Mapping[str, str]:
+    """Return the styles of a terminal, with colors as the user chose, else unless NO_COLOR is set."""
+    has_color = "NO_COLOR" not in environ if color is None else color
+    return COLOR_STYLES if has_color else PLAIN_STYLES
 
 
 def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from retinue.cli.options import (
     InvalidInputError,
     RunOptions,
     decode_json,
-    read_text_argument,
+    read_task,
     read_text_file,
     run_options,
 )
@@ -106,10 +106,6 @@ def _list_unknown_fields(raw: Any) -> Iterator[str]:
         yield from (f"tasks[{number}].{name}" for name in entry if name not in known)
 
 
-NO_TASK = (
-    "There is no task, and stdin is empty. Give the task as an argument, on stdin or as @FILE: "
-    '`retinue run AGENT "…"`.'
-)
 TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}
 """The toolset whose defaults apply to each mode."""
 
@@ -127,13 +123,21 @@ tasks holds for those without an agent."""
     epilog=help_examples(
         'retinue run explorer "Where is loop detection implemented?"',
         "git diff | retinue run reviewer",
+        'retinue run -c "And which tests cover it?"',
         "retinue run tester @task.md --engine offline --timeout 5m --json",
         then=EXIT_CODES,
     )
 )
-@click.argument("agent", type=TEXT, shell_complete=complete_agents)
+@click.argument("agent", type=TEXT, required=False, shell_complete=complete_agents)
 @click.argument("task", required=False)
-@click.option("--session", type=TEXT, metavar="ID", shell_complete=complete_sessions, help="Continue this session.")
+@click.option("-c", "--continue", "is_continued", is_flag=True, help="Continue the last session of this directory.")
+@click.option(
+    "--session",
+    type=TEXT,
+    metavar="ID",
+    shell_complete=complete_sessions,
+    help="Continue this session; last: the newest of this directory.",
+)
 @click.option("--name", type=TEXT, metavar="NAME", help="What to call the run on the screen.")
 @click.option(
     "--output-schema",
@@ -145,8 +149,9 @@ tasks holds for those without an agent."""
 def run(
     ctx: click.Context,
     /,
-    agent: str,
+    agent: str | None,
     task: str | None,
+    is_continued: bool,
     session: str | None,
     name: str | None,
     output_schema: str | None,
@@ -156,15 +161,35 @@ def run(
 
     TASK is the text itself, @FILE, or - for stdin, which is also read without TASK; a text that begins with an @ of
     its own is written @@…. The answer goes to stdout, on a terminal while it is written; everything else goes to
-    stderr.
+    stderr. With --continue the agent is that of the session, and AGENT may be left out.
     """
     options = RunOptions(**flags)
     retinue = make_retinue(options)
+    if is_continued or session == "last":
+        agent, task, session = _continue_last(retinue, agent, task)
+    if agent is None:
+        raise click.UsageError("Missing argument 'AGENT'.", ctx)
     toolset = TOOLSETS[Mode.SINGLE]
     prompt = read_task(task, retinue, toolset)
     schema = None if output_schema is None else read_output_schema(output_schema)
     plan = Plan(tasks=(Task(prompt=prompt, agent=agent, name=name, session=session, output_schema=schema),))
     run_and_exit(ctx, retinue, plan, toolset, options)
+
+
+def _continue_last(retinue: Retinue, agent: str | None, task: str | None) -> tuple[str, str | None, str]:
+    """Return agent, task and id of the last session of the directory; a single argument is the task.
+
+    Raises:
+        CommandRefusedError: there is no session.
+    """
+    import anyio
+
+    from retinue.cli.session_lookup import LAST, find_session
+
+    summary = anyio.run(find_session, retinue, LAST)
+    if task is None:
+        agent, task = None, agent
+    return agent or summary.agent, task, summary.session
 
 
 @click.command(
@@ -214,20 +239,6 @@ def chain(ctx: click.Context, /, file: str | None, steps: tuple[tuple[str, str],
     given = tuple(Task(agent=agent, prompt=read_task(task, retinue, toolset)) for agent, task in steps)
     plan = Plan(tasks=_read_tasks(file, options) if file is not None else given, mode=Mode.CHAIN)
     run_and_exit(ctx, retinue, plan, toolset, options)
-
-
-def read_task(value: str | None, retinue: Retinue, toolset: str) -> str:
-    """Return the text of a task argument, or of stdin without one, within the limit of the toolset.
-
-    Raises:
-        InvalidInputError: it cannot be read, or there is no task.
-    """
-    text = read_text_argument(
-        "-" if value is None else value, limit=retinue.settings(toolset).settings.max_task_bytes
-    )
-    if value is None and not text.strip():
-        raise InvalidInputError(NO_TASK)
-    return text
 
 
 def read_output_schema(value: str) -> dict[str, Any]:

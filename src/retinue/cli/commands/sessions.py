@@ -9,21 +9,17 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import anyio
 import click
-from msgspec.structs import replace
 
 from retinue.cli.commands.completion import complete_agents, complete_sessions
-from retinue.cli.commands.run import read_task
 from retinue.cli.json_output import to_json
 from retinue.cli.options import (
     EXIT_CODES,
     HOST_ID,
     TEXT,
-    CommandRefusedError,
     DurationType,
     RunOptions,
     json_option,
@@ -41,14 +37,12 @@ from retinue.cli.printing import (
     print_lines,
     render_table,
 )
-from retinue.cli.runner import make_retinue, run_and_exit
+from retinue.cli.session_lookup import find_session, run_in_session
 from retinue.client import Retinue
-from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import RunEnded, RunQueued, Text
 from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage
 from retinue.model.runs import Limits
-from retinue.model.tasks import Plan, Task
 from retinue.output.truncate import format_size, select_lines
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.sessions.store import SessionFilter, SessionState, SessionSummary
@@ -301,9 +295,7 @@ DEFAULT_LIMIT = 20
 MAX_NAMED = 5
 """Sessions named in the error for an unknown one."""
 NO_OUTPUT = "No output captured from this session."
-DEFAULT_AGENT = "default"
 """Name of a run without an agent, which has the engine's own prompt and tools."""
-TOOLSET = "single"
 """The toolset whose defaults apply to a resumed session."""
 MAX_AGE = 100 * 365 * 86400.0
 
@@ -396,7 +388,7 @@ def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
     retinue = Retinue()
 
     async def print_session() -> None:
-        summary = await _find_session(retinue, session)
+        summary = await find_session(retinue, session)
         if events:
             async for stamped in _iter_events(retinue, summary.session, tail):
                 print_json_line(to_line(stamped))
@@ -447,7 +439,7 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
     retinue = Retinue()
 
     async def print_output() -> int:
-        summary = await _find_session(retinue, session)
+        summary = await find_session(retinue, session)
         text = await _latest_text(retinue, summary.session)
         has_answer = bool(text)
         if has_answer and (start or count):
@@ -469,23 +461,17 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
 
 @sessions.command(epilog=help_examples('retinue sessions resume 1a2b3c4d "And the tests?"', then=EXIT_CODES))
 @_session_argument
-@click.argument("task")
+@click.argument("task", required=False)
 @run_options
 @click.pass_context
-def resume(ctx: click.Context, /, session: str, task: str, **flags: Any) -> None:
+def resume(ctx: click.Context, /, session: str, task: str | None, **flags: Any) -> None:
     """Give the same agent another task in the same session.
 
-    TASK is the text itself, - for stdin, or @FILE. The agent works where it did, unless --cwd says otherwise.
+    TASK is the text itself, @FILE, or - for stdin, which is also read without TASK. The agent works where it did,
+    unless --cwd says otherwise.
     """
     options = RunOptions(**flags)
-    summary = anyio.run(_find_session, Retinue(), session)
-    if options.cwd is None and Path(summary.cwd).is_dir():
-        options = replace(options, cwd=summary.cwd)
-    retinue = make_retinue(options)
-    had_none = summary.agent == DEFAULT_AGENT and DEFAULT_AGENT not in retinue.roster().names()
-    agent = None if had_none else summary.agent
-    plan = Plan(tasks=(Task(prompt=read_task(task, retinue, TOOLSET), agent=agent, session=summary.session),))
-    run_and_exit(ctx, retinue, plan, TOOLSET, options)
+    run_in_session(ctx, anyio.run(find_session, Retinue(cwd=options.cwd), session), task, options)
 
 
 @sessions.command(
@@ -550,25 +536,6 @@ def _print_removable(removable: list[SessionSummary], *, as_json: bool) -> None:
 
 
 # -- queries ---------------------------------------------------------------------------------------
-
-
-async def _find_session(retinue: Retinue, name: str) -> SessionSummary:
-    """Return the session of an id.
-
-    Raises:
-        CommandRefusedError: there is none.
-    """
-    summary = await retinue.session(name)
-    if summary is None:
-        latest = ", ".join(
-            one.session[:SHORT_ID_LENGTH] for one in await retinue.sessions(SessionFilter(limit=MAX_NAMED))
-        )
-        message = (
-            f'Session "{name}" not found. The session may have expired or the ID is incorrect. '
-            f"The latest sessions: {latest or '(none)'}"
-        )
-        raise CommandRefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message))
-    return summary
 
 
 async def _latest_text(retinue: Retinue, session: str) -> str:

@@ -6,8 +6,7 @@ import anyio
 import click
 
 from retinue.cli.commands.completion import complete_runs
-from retinue.cli.commands.run import read_task
-from retinue.cli.options import TEXT, json_option
+from retinue.cli.options import TEXT, json_option, read_task
 from retinue.cli.printing import help_examples, print_hint, print_json
 from retinue.cli.run_ids import send_command
 from retinue.client import Retinue

@@ -23,7 +23,7 @@ export function openBridge([program, ...args], cwd) {
     fail(`Retinue could not be started (${program}: ${error.message}). Install it, then run \`retinue install pi\` again.`);
   });
   child.once("close", (code, signal) => {
-    const reason = stderrTail.trim().split("\n").at(-1);
+    const reason = stderrTail.trim().split("\n").at(-1)?.replace(/^error: /, "");
     fail(`Retinue has ended (${signal ?? `exit code ${code}`}): ${reason || "what ran is kept, see `retinue sessions`."}`);
   });
   child.stdin.on("error", () => {}); // it has exited, which `close` reports
