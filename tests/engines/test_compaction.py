@@ -151,6 +151,21 @@ async def test_size_that_the_provider_counted_decides(tmp_path):
     assert len(notices(events, "compacted")) == 1
 
 
+async def test_sizes_before_and_after_are_in_the_tokens_of_the_provider(tmp_path):
+    """The provider counts a quarter less than is estimated: what is left must not look larger than before."""
+
+    class CountingModel(WorkingModel):
+        async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
+            counted = sum(len(message.text) for message in request.messages) // 4
+            return replace(await super().reply(request, on_delta), usage=Usage(input=counted))
+
+    events = await run(CountingModel(calls=11), tmp_path)
+    (notice,) = notices(events, "compacted")
+    assert notice.message == (
+        "The conversation was compacted: 21 earlier messages became a summary (about 8505 tokens, now 844)."
+    )
+
+
 @pytest.mark.parametrize(
     ("summary", "reason"),
     [

@@ -1,5 +1,6 @@
 """The plain-text transcript."""
 
+from retinue.model.compaction import Compaction
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import (
     Finalized,
@@ -45,6 +46,7 @@ def test_text_transcript_renders_every_item_in_order():
         MessageEnded(stop_reason="error", error="overloaded"),
         ModelChanged("one", "two", "rate_limit"),
         Notice("storage", "not saved"),
+        Notice("compacted", "shorter now", Compaction(summary="It looked.", kept_turns=1)),
         Finalized(Finalization("SUCCESS", "all good")),
         Finalized(Finalization("ERROR", None, "could not")),
         RunEnded(text="I look."),
@@ -59,6 +61,7 @@ def test_text_transcript_renders_every_item_in_order():
         "[Error: overloaded]",
         "[model: two (rate_limit)]",
         "[storage: not saved]",
+        "[compacted: shorter now]\nIt looked.",
         "[finalized SUCCESS]: all good",
         "[finalized ERROR]: could not",
         "[completed]",

@@ -34,6 +34,8 @@ RETRY_PART = 0.7
 """Part of a refused conversation that is sent after it was compacted: its real size is unknown."""
 BYTES_PER_TOKEN = 3
 """Bytes of a token, estimated low, as for source code: a text counts as larger rather than smaller."""
+MAX_SCALE = 2.0
+"""Most by which an estimate is corrected, up or down."""
 IMAGE_TOKENS = 1600
 REMARK_TOKENS = 40
 """Tokens of the remark in the place of a result that is left out."""
@@ -84,6 +86,8 @@ class Compactor:
         self._emit = emit
         self._measured: tuple[int, int] | None = None
         """The number of messages whose tokens the provider has counted, and their tokens."""
+        self._scale = 1.0
+        """Tokens that the provider counts for each one that is estimated; known since the last compaction."""
         self._refused: int | None = None
         """Estimated tokens of a conversation that the provider refused."""
         self._is_retry = False
@@ -127,6 +131,8 @@ class Compactor:
 
         Results that the model has not seen are cut only where the hard limit requires it.
         """
+        if self._measured:
+            self._scale = min(max(self.estimate(request) / estimate_request(request), 1 / MAX_SCALE), MAX_SCALE)
         is_changed = await self._summarize(request, messages, task, limit)
         before, count, seen = self.estimate(request), 0, find_turn(messages, 1)
         for number, message in enumerate(messages):
@@ -205,7 +211,7 @@ class Compactor:
         if self._measured is not None:
             counted, tokens = self._measured
             return tokens + sum(map(estimate_message, request.messages[counted:]))
-        return estimate_request(request)
+        return int(estimate_request(request) * self._scale)
 
     def estimate_result(self, message: Message) -> int:
         """Return the tokens that are saved where a tool message is left out but for a remark."""

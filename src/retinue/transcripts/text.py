@@ -132,8 +132,8 @@ class TextTranscript(TranscriptRenderer):
                 return f"[model: {after} ({reason})]"
             case events.DeadlineExtended(seconds, timeout):
                 return f"[deadline extended: {seconds:g}s more, timeout {timeout:g}s]"
-            case events.Notice(code, message):
-                return f"[{code}: {message}]"
+            case events.Notice(code, message, compaction):
+                return f"[{code}: {message}]" + (f"\n{compaction.summary}" if compaction else "")
 
 
 class MarkdownTranscript(TranscriptRenderer):
