@@ -189,22 +189,16 @@ class InstallationInfo:
         agent = entry.agent
         tools, found = agent.to_profile().tools, roster.find(agent.name)
         below = group[group.index(entry) + 1 :]
-        return AgentRow(
-            name=agent.name,
-            description=agent.description,
-            layer=agent.layer,
+        return copy_fields(
+            agent,
+            AgentRow,
             file=agent.source,
-            model=agent.model,
-            engine=agent.engine,
-            provider=agent.provider,
             tools=() if tools.nothing else tools.allow,
             denied_tools=tools.deny,
             readonly=tools.readonly,
             delegates=tools.delegates,
             trust=self._trust_state(entry),
-            enabled=agent.enabled,
             skills=(*agent.load_skills, *agent.suggested_skills),
-            timeout=agent.timeout,
             shadowed=tuple(AgentLocation(layer=each.agent.layer, file=each.agent.source) for each in below),
             problems=(*map(str, agent.notices), *(f"unknown key: {key}" for key in agent.unknown)),
             runnable=not isinstance(found, Failure),
