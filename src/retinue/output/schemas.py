@@ -59,9 +59,8 @@ def parse_schema(given: str | Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         OutputSchemaError: it is no schema, too large, endless, or refers to something outside itself.
     """
-    schema = decode_schema(given)
-    for name in ("$schema", "$id"):  # the whole schema becomes a part of another one
-        schema.pop(name, None)
+    # The whole schema becomes a part of another one.
+    schema = {name: part for name, part in decode_schema(given).items() if name not in {"$schema", "$id"}}
     nodes = dict(_walk(schema))
     metaschema, known = _make_metaschema(), frozenset(map(id, nodes.values()))
     for path, node in nodes.items():
@@ -244,8 +243,7 @@ def _make_metaschema() -> Any:
         rules = REGISTRY.contents(f"{whole['$id'].rpartition('/')[0]}/{vocabulary['$ref']}")
         properties |= rules.get("properties", {})
         definitions |= rules.get("$defs", {})
-    flat = _without_dynamic_references({"$defs": definitions, "properties": properties})
-    return Draft202012Validator(flat)
+    return Draft202012Validator(_without_dynamic_references({"$defs": definitions, "properties": properties}))
 
 
 def _without_dynamic_references(node: Any) -> Any:

@@ -394,10 +394,8 @@ def group_conversations(
         sessions.sort(key=lambda each: not session_filter.matches(each))
         first = sessions[0]
         if session_filter.matches(first) and _is_after(session_filter, first.updated, root):
-            group = Conversation(
-                root=root, updated=first.updated, count=len(sessions), sessions=sessions[:max_sessions]
-            )
-            found.append(group)
+            page = sessions[:max_sessions]
+            found.append(Conversation(root=root, updated=first.updated, count=len(sessions), sessions=page))
     return sorted(found, key=lambda group: (-group.updated, group.root))[: session_filter.limit]
 
 

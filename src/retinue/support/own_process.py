@@ -8,9 +8,11 @@ from __future__ import annotations
 import codecs
 import os
 import select
-import signal
 import sys
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import signal
 
 SUBSTITUTES = {
     "→": ">", "•": "*", "✓": "+", "✗": "x", "…": ".", "○": "o", "—": "-", "“": '"', "”": '"',
@@ -83,6 +85,8 @@ def list_stop_signals() -> list[signal.Signals]:
 
     There are none on Windows, where an event loop cannot receive signals.
     """
+    import signal
+
     if os.name == "nt":
         return []
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -34,9 +34,8 @@ def pad_text(text: str, columns: int) -> str:
 
 def wrap_text(text: str, columns: int, lines: int) -> list[str]:
     """Break the text between words into at most so many lines; the last ends with an ellipsis if text is left."""
-    columns = max(columns, 1)
     wrapped: list[str] = []
-    rest = text.strip()
+    columns, rest = max(columns, 1), text.strip()
     while rest:
         piece = _cut_to_width(rest, columns)
         if len(wrapped) == lines - 1 or len(piece) == len(rest):

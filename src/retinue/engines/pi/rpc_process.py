@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -210,14 +210,10 @@ class RpcProcess:
         Raises:
             ChildExitedError: the process ended without it.
         """
-
-        def is_awaited(message: PiMessage) -> TypeGuard[T]:
-            return isinstance(message, kind) and matches(message)
-
         while True:
             while self._pending:
                 message = self._pending.popleft()
-                if is_awaited(message):
+                if isinstance(message, kind) and matches(message):
                     return message
                 await self._handle_message(message)
             await self._receive()

@@ -109,9 +109,8 @@ class RunningPlan:
         for number, task in enumerate(self._plan.tasks):
             row = rows[number] if number < len(rows) else None
             state: TaskState = STATES[row.state] if row else "skipped" if self.is_ended else "waiting"
-            tasks.append(
-                schemas.PlanTask(agent=task.agent, task=task.prompt, run=row.run if row else None, state=state)
-            )
+            run = row.run if row else None
+            tasks.append(schemas.PlanTask(agent=task.agent, task=task.prompt, run=run, state=state))
         return schemas.PlanState(
             plan=self.id,
             mode="chain" if self._plan.mode is Mode.CHAIN else "parallel",
@@ -274,8 +273,7 @@ class RunCommands:
             with anyio.move_on_after(STOP_TIMEOUT):
                 row = await self._feed.wait_final_row(run)
             return schemas.StopResponse(run=run, found=True, failure=row.failure if row else None)
-        owner = await self._find_owner(run)
-        if owner is None:
+        if (owner := await self._find_owner(run)) is None:
             return schemas.StopResponse(run=run, found=False, failure=None)
         done = await _send_command(owner, cancel_remote(owner))
         return schemas.StopResponse(run=run, found=done.found, failure=done.failure)

@@ -90,11 +90,8 @@ async def serve_http_clients(
                     tool_server = await stack.enter_async_context(
                         open_tool_server(retinue, mount.toolsets, roots=mount.roots, background=mount.background)
                     )
-                    apps[digest] = await stack.enter_async_context(
-                        sdk.open_http_app(
-                            sdk.build_server(tool_server, mount.render_instructions(retinue, tool_server)), found
-                        )
-                    )
+                    server = sdk.build_server(tool_server, mount.render_instructions(retinue, tool_server))
+                    apps[digest] = await stack.enter_async_context(sdk.open_http_app(server, found))
                 ready(found)
                 await serve_http(TokenGate(apps, found), bound)
 
