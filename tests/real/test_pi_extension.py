@@ -188,6 +188,20 @@ async def test_extension_registers_the_tools_of_the_chosen_toolset(extended_pi, 
     assert drawn_lines(records)[1].startswith("✓ explorer (local/scripted-1) • 1 tool • ")
 
 
+@NEWEST
+async def test_task_of_the_host_chooses_schema_and_model_and_gets_a_structured_result(extended_pi, server):
+    schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
+    finalizes = {"tool": "subagent_finalize", "args": {"status": "SUCCESS", "result": {"word": "XYZZY"}}}
+    choices = {"outputSchema": schema, "model": "local/scripted-1", "effort": "off"}
+    task = {"name": "n1", "prompt": script64([finalizes]), **choices}
+    step = {"tool": "delegate_to_subagents", "args": {"tasks": [task]}}
+    async with extended_pi.start("--no-session", RETINUE_MODELS="local/*") as pi:
+        end = result_of(await pi.prompt(script64([step, {"text": "Done."}])), "delegate_to_subagents")
+    assert end["result"]["details"]["structured"] == [{"word": "XYZZY"}]
+    offered = json.dumps(server.requests[0].body["tools"])
+    assert all(f'"{name}": {{' in offered for name in choices)
+
+
 async def test_tool_error_of_a_toolset_keeps_its_details(extended_pi):
     step = {"tool": "get_subagent_output", "args": {"sessionId": "0123456789abcdef"}}
     async with extended_pi.start("--no-session") as pi:
