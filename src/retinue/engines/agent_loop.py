@@ -219,13 +219,18 @@ class _Conversation:
         if self._compactor is None:
             return None
         tokens = self._compactor.estimate(self._request) + sum(map(len, self._steering))
-        results = self._messages[len(self._messages) - len(self._last_calls) :]
+        results = (self._messages[at] for at in self._find_last_results())
         return tokens, tokens - sum(map(self._compactor.estimate_result, results))
+
+    def _find_last_results(self) -> list[int]:
+        """Return where the results of the last calls are; texts follow them where a request is sent again."""
+        last = max((at for at, message in enumerate(self._messages) if message.role == "assistant"), default=-1)
+        return [at for at in range(last + 1, len(self._messages)) if self._messages[at].role == "tool"]
 
     async def _next_request(self, grant: RequestGrant) -> ModelRequest:
         """Return the request with pending steering, within its grant; the last one asks for the answer."""
         if grant.leaves_out_results:
-            for at in range(len(self._messages) - len(self._last_calls), len(self._messages)):
+            for at in self._find_last_results():
                 self._messages[at] = msgspec.structs.replace(self._messages[at], text=RESULT_LEFT_OUT, images=())
         while self._steering:
             text = self._steering.pop(0)
