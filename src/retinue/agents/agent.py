@@ -95,8 +95,7 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
             if isinstance(value, list):
                 force_setattr(self, field, tuple(value))
         self._separate_functions()
-        if self.output_schema is not None and not isinstance(self.output_schema, str):
-            # Agents are hashed.
+        if self.output_schema is not None and not isinstance(self.output_schema, str):  # agents are hashed
             force_setattr(self, "output_schema", msgspec.json.encode(self.output_schema).decode())
         for field, minimum in _MINIMUMS.items():
             value = getattr(self, field)

@@ -119,8 +119,7 @@ def _choose_name(fields: FieldReader, *, stem: str) -> str:
     Raises:
         AgentFileError: the name is invalid.
     """
-    name = fields.values.pop("name", "")
-    if not name:
+    if not (name := fields.values.pop("name", "")):
         name = stem
         fields.add_notice("name", f"none is given; the agent is called as its file, {stem!a}")
     if is_valid_name(name):

@@ -226,8 +226,7 @@ def _repair_tail(folder: Path) -> int | None:
         if not tail:
             return start
         if RecordDecoder().decode_event(tail) or isinstance(parse_segment_header(tail), SegmentHeader):
-            # Only the newline is missing.
-            os.write(descriptor, b"\n")
+            os.write(descriptor, b"\n")  # all but the newline was written
             return start + len(tail) + 1
         _save_torn(folder, tail)
         os.ftruncate(descriptor, start)
