@@ -285,6 +285,19 @@ def test_answer_is_copied_and_transcript_downloaded(served, visit):
     with page.expect_download() as download:
         page.get_by_role("link", name="Markdown").click()
     assert "It is XYZZY." in download.value.path().read_text()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Web page (HTML)").click()
+    file = served.project / "run.html"
+    download.value.save_as(file)
+    requests: list[str] = []
+    mailed = page.context.new_page()
+    mailed.on("request", lambda request: requests.append(request.url))
+    mailed.goto(file.as_uri())
+    expect(mailed.get_by_role("heading", name="explorer")).to_be_visible()
+    expect(mailed.get_by_text("It is XYZZY.")).to_be_visible()
+    mailed.get_by_text("Result of read").click()
+    expect(mailed.get_by_text("# Notes")).to_be_visible()
+    assert requests == [file.as_uri()]
 
 
 def test_timeline_and_details_show_time_and_cost(page):

@@ -105,7 +105,7 @@ async def test_openapi_lists_stream_messages_and_transcript_formats(document):
     assert set(stream["responses"]["200"]["x-messages"]) == {"happened", "row", "delta", "resync"}
     assert "Last-Event-ID" in {each["name"] for each in stream["parameters"]}
     told = document["paths"][f"{BASE}/runs/{{id}}/transcript"]["get"]["responses"]["200"]
-    assert set(told["content"]) == {"text/markdown", "text/plain", "application/jsonl"}
+    assert set(told["content"]) == {"text/html", "text/markdown", "text/plain", "application/jsonl"}
 
 
 async def test_stream_messages_match_their_schemas(serve):

@@ -180,7 +180,7 @@ class EventQuery(ApiInput, frozen=True, kw_only=True):
 
 
 class TranscriptQuery(ApiInput, frozen=True, kw_only=True):
-    format: Literal["md", "txt", "jsonl"] = "md"
+    format: Literal["html", "md", "txt", "jsonl"] = "md"
 
 
 class ToolsetQuery(ApiInput, frozen=True, kw_only=True):

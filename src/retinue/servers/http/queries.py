@@ -24,6 +24,7 @@ from retinue.servers.http.responses import FileDownload
 from retinue.servers.http.run_list import ACTIVE_STATES, RunListCache, add_ancestors, sort_by_tree, to_session_row
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.support.formatting import SHORT_ID_LENGTH, normalize_id
+from retinue.transcripts.html import HtmlTranscript
 from retinue.transcripts.text import MarkdownTranscript, TextTranscript, TranscriptRenderer
 
 MAX_TREE_RUNS = 5_000
@@ -244,6 +245,7 @@ CHUNK_BYTES = 64 * 2**10
 """Bytes sent together, about."""
 
 CONTENT_TYPES = {
+    "html": "text/html; charset=utf-8",
     "md": "text/markdown; charset=utf-8",
     "txt": "text/plain; charset=utf-8",
     "jsonl": "application/jsonl; charset=utf-8",
@@ -251,7 +253,7 @@ CONTENT_TYPES = {
 
 
 async def open_transcript(
-    retinue: Retinue, queries: RunQueries, name: str, form: Literal["md", "txt", "jsonl"]
+    retinue: Retinue, queries: RunQueries, name: str, form: Literal["html", "md", "txt", "jsonl"]
 ) -> FileDownload:
     """Return the transcript of a run as a download in the given format.
 
@@ -269,6 +271,7 @@ async def _iter_chunks(events: AsyncIterator[EventRecord], form: str) -> AsyncGe
         "jsonl": lambda record: [to_line(record)],
         "txt": _encode_with(TextTranscript()),
         "md": _encode_with(MarkdownTranscript()),
+        "html": _encode_with(HtmlTranscript()),
     }[form]
     lines: list[bytes] = []
     size = 0

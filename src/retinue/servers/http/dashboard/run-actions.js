@@ -8,7 +8,7 @@ import { Refusal, useRequest } from "./use-request.js";
 import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 
-const FORMATS = { md: "Markdown", txt: "Plain text", jsonl: "Events (JSON lines)" };
+const FORMATS = { html: "Web page (HTML)", md: "Markdown", txt: "Plain text", jsonl: "Events (JSON lines)" };
 
 export function RunActions({ row }) {
   const [asked, ask] = useState(null);
