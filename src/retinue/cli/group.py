@@ -60,6 +60,7 @@ COMMAND_SECTIONS = {
         "events": LazyCommand("events:events", "Print what happened in a conversation, as JSON lines."),
         "models": LazyCommand("models:models", "List the providers and models of the api engine."),
         "setup": LazyCommand("setup:setup", "Find engines, write your configuration, and try it with one task."),
+        "config": LazyCommand("config:config", "Show and change your settings."),
         "doctor": LazyCommand("doctor:doctor", "Show whether a model can be used, and each problem with what to do."),
     },
     "Other programs": {

@@ -322,7 +322,7 @@ def verify_toml(text: str, expected: Any) -> str:
     return text
 
 
-def set_toml_values(text: str, values: Mapping[str, str]) -> str:
+def set_toml_values(text: str, values: Mapping[str, Any]) -> str:
     """Return the text with these keys set at its top level; comments and order stay.
 
     Raises:
