@@ -22,7 +22,7 @@ HANGS = [
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signal_stops_the_runs_and_prints_their_partial_answers(process, number):
+def test_signal_stops_the_runs_and_prints_their_partial_answers(cli, process, number):
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     wait_for(running, "what there was")
     running.send_signal(number)
@@ -32,7 +32,7 @@ def test_signal_stops_the_runs_and_prints_their_partial_answers(process, number)
     assert "Stopping; what the runs had is kept." in err
     assert "✗ aborted" in err
     assert "Traceback" not in err
-    (session,) = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    (session,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
     assert session["latest"]["failure"]["code"] == "aborted"
 
 
@@ -90,7 +90,7 @@ def test_signal_ends_a_command_with_a_blocked_stderr(process, start_verbose_run,
     assert running.wait(PROCESS_TIMEOUT) == 130
 
 
-def test_closed_or_blocked_stdout_does_not_end_a_call(process, start_verbose_run):
+def test_closed_or_blocked_stdout_does_not_end_a_call(cli, process, start_verbose_run):
     given = '{"agent": "explorer", "task": "x"}'
     gone = start_verbose_run("call", "subagent", given, "--stream", end={"say": "the answer"})
     gone.stdout.close()
@@ -103,7 +103,7 @@ def test_closed_or_blocked_stdout_does_not_end_a_call(process, start_verbose_run
         "SUBAGENT_TIMEOUT"
     )
     assert stuck.returncode == 124
-    later, earlier = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    later, earlier = json.loads(cli("sessions", "--json").stdout)["sessions"]
     assert (earlier["latest"]["state"], later["latest"]["failure"]["code"]) == ("completed", "timeout")
 
 
@@ -115,7 +115,7 @@ def wait_for_events(process, kind, count):
     raise AssertionError(f"no {count} × {kind}")
 
 
-def test_run_of_a_killed_process_is_reported_at_the_next_start(process):
+def test_run_of_a_killed_process_is_reported_at_the_next_start(cli, process):
     running = process.start("run", "explorer", "x", *SCRIPTED, script=HANGS)
     wait_for(running, "what there was")
     running.kill()
@@ -125,7 +125,7 @@ def test_run_of_a_killed_process_is_reported_at_the_next_start(process):
     told = process.run("run", "explorer", "x", *SCRIPTED).stderr
     found = re.search(r"1 run was interrupted when its process ended: (\w{8}) \(retinue sessions show ID\)", told)
     assert found
-    assert "what there was" in process.run("sessions", "show", found[1]).stdout
+    assert "what there was" in cli("sessions", "show", found[1]).stdout
     assert "interrupted" not in process.run("run", "explorer", "x", *SCRIPTED).stderr
 
 

@@ -20,19 +20,19 @@ WAITS_FOR_STEERING = [
 
 
 @pytest.fixture
-def start_waiting(process):
+def start_waiting(cli, process):
     """Return a function that starts a process whose run waits for steering, and returns it with the session id."""
 
     def start(*options, script=WAITS_FOR_STEERING, task="x"):
         running = process.start("run", "explorer", task, "--engine", "scripted", *options, script=script)
         wait_for(running, "→ ls")
-        listed = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+        listed = json.loads(cli("sessions", "--json").stdout)["sessions"]
         return running, next(each["session"] for each in listed if each["task"] == task)
 
     return start
 
 
-def test_steer_sends_a_message_to_an_agent_of_another_process(process, start_waiting):
+def test_steer_sends_a_message_to_an_agent_of_another_process(cli, process, start_waiting):
     running, session = start_waiting()
     done = process.run("steer", session[:8], "mind the gap")
     assert (done.returncode, done.stdout) == (0, "")
@@ -40,7 +40,7 @@ def test_steer_sends_a_message_to_an_agent_of_another_process(process, start_wai
     out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert (running.returncode, out) == (0, "I was told: mind the gap\n")
     assert "» mind the gap" in err
-    shown = process.run("sessions", "show", session)
+    shown = cli("sessions", "show", session)
     assert "mind the gap" in shown.stdout
 
 
@@ -55,7 +55,7 @@ def test_steer_reads_the_text_from_stdin_or_a_file(process, start_waiting, place
     assert running.communicate(timeout=PROCESS_TIMEOUT)[0] == "I was told: mind\nthe gap\n"
 
 
-def test_extend_adds_time_to_a_run_of_another_process(process, start_waiting):
+def test_extend_adds_time_to_a_run_of_another_process(cli, process, start_waiting):
     running, session = start_waiting("--timeout", "600")
     done = process.run("extend", session[:8], "5m", "--json")
     assert done.returncode == 0
@@ -71,7 +71,7 @@ def test_extend_adds_time_to_a_run_of_another_process(process, start_waiting):
     process.run("steer", session, "go on")
     _, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert "given 300s more: its timeout is 900s" in err
-    assert "timeout 900s" in process.run("sessions", "show", session).stdout
+    assert "timeout 900s" in cli("sessions", "show", session).stdout
 
 
 def test_inactive_run_is_neither_steered_nor_extended(process, start_waiting):
@@ -90,14 +90,14 @@ def test_inactive_run_is_neither_steered_nor_extended(process, start_waiting):
         assert json.loads(done.stdout)["failure"]["code"] == "session_not_found"
 
 
-def test_queued_run_is_neither_steered_nor_extended(process, place):
+def test_queued_run_is_neither_steered_nor_extended(cli, process, place):
     tasks = [{"agent": "explorer", "prompt": "one"}, {"agent": "explorer", "prompt": "two"}]
     (place / "tasks.json").write_text(json.dumps({"tasks": tasks}))
     running = process.start(
         "delegate", "tasks.json", "--engine", "scripted", "--max-concurrency", "1", script=WAITS_FOR_STEERING
     )
     wait_for(running, "→ ls")
-    listed = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    listed = json.loads(cli("sessions", "--json").stdout)["sessions"]
     waiting = next(each["session"] for each in listed if each["latest"]["state"] == "queued")
     for command in (("steer", waiting, "x"), ("extend", waiting, "60")):
         done = process.run(*command)
@@ -106,14 +106,14 @@ def test_queued_run_is_neither_steered_nor_extended(process, place):
     assert process.run("cancel", "--all").returncode == 0
 
 
-def test_run_of_an_engine_without_steering_refuses_and_continues(process, place):
+def test_run_of_an_engine_without_steering_refuses_and_continues(cli, process, place):
     """An older pi takes no messages while it works."""
     fake_pi.install_fake_pi(place / "bin", version="0.80.0")
     task = fake_pi.encode_script(fake_pi.action("call", "ls"), fake_pi.action("pause", 3600))
     environ = {"RETINUE_PI": str(place / "bin" / "pi"), "ANTHROPIC_API_KEY": "sk-not-a-real-key"}
     running = process.start("run", "explorer", task, "--engine", "pi", environ=environ)
     wait_for(running, "→ ls")
-    (session,) = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+    (session,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
     done = process.run("steer", session["session"], "x", "--json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: This pi takes nothing while its agent works: it is older than 0.87")

@@ -27,13 +27,13 @@ HANGS = [
 
 
 @pytest.fixture
-def start_hanging(process):
+def start_hanging(cli, process):
     """Return a function that starts a process with a hanging run and returns it with the session id."""
 
     def start(task="x"):
         running = process.start("run", "explorer", task, *SCRIPTED, script=HANGS)
         wait_for(running, "what there was")
-        listed = json.loads(process.run("sessions", "--json").stdout)["sessions"]
+        listed = json.loads(cli("sessions", "--json").stdout)["sessions"]
         return running, next(each["session"] for each in listed if each["task"] == task)
 
     return start
