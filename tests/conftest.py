@@ -1,6 +1,9 @@
 """Fixtures of every test: asyncio by default, an empty home folder, and Ctrl-C."""
 
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,10 @@ from trio.testing import MockClock
 
 from retinue.engines.claude.installation import LOGIN_VARIABLES as CLAUDE_KEYS
 from retinue.engines.pi.installation import API_KEY_VARIABLES as PI_KEYS
+
+MEMORY = Path("/dev/shm")
+MIN_MEMORY_BYTES = 2**30
+"""Free bytes without which tests use the disk: containers often have less."""
 
 
 @pytest.fixture
@@ -40,3 +47,13 @@ def scratch_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     for name in ("COLUMNS", "LINES"):  # of the terminal that runs the tests
         monkeypatch.delenv(name, raising=False)
     return home
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """Return an empty folder, in memory where the system has enough: for tests that sync more often than a disk can."""
+    if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MIN_MEMORY_BYTES:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(prefix="retinue-test-", dir=MEMORY) as folder:
+        yield Path(folder)

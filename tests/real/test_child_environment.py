@@ -60,7 +60,7 @@ def run_on_pi(pi, server, project, tmp_path):
     wrapper.chmod(0o755)
 
     async def run(*models: str, in_command: bool) -> set[str]:
-        environ = {**program.environ, **OWN, "RETINUE_PI": str(wrapper)}
+        environ = {**program.environ, **OWN, "RETINUE_PI": str(wrapper), "AWS_ENDPOINT_URL": f"{server.url}/none"}
         agent = worker(fallback_models=models[1:])
         settings = {"model": models[0], "retry_attempts": 1, "allow_write": True}
         script = script64([program.tool_step("bash", command=f"env > {tmp_path}/command"), {"text": "ok"}])

@@ -45,10 +45,10 @@ async def assert_sound(folder: Path, crashes: int = 1) -> None:
     assert not list((folder / "leases").glob("*"))
 
 
-async def test_kill_at_any_storage_call_loses_no_acknowledged_event(crash_lab, tmp_path):
+async def test_kill_at_any_storage_call_loses_no_acknowledged_event(crash_lab, memory_path):
     interrupted = 0
     for kill_at in range(1, 1000, 7):
-        folder = tmp_path / str(kill_at)
+        folder = memory_path / str(kill_at)
         answer = crash_lab.run("write", folder, kill_at)
         store = JsonlStore(folder)
         kept = {(event.origin.session, event.origin.run, event.seq) for event in await read_every_event(store)}
@@ -67,10 +67,10 @@ async def test_kill_at_any_storage_call_loses_no_acknowledged_event(crash_lab, t
     assert interrupted > 5
 
 
-async def test_killed_recovery_is_completed_by_the_next_recovery(crash_lab, tmp_path):
-    broken = make_broken_state(crash_lab, tmp_path)
+async def test_killed_recovery_is_completed_by_the_next_recovery(crash_lab, memory_path):
+    broken = make_broken_state(crash_lab, memory_path)
     for kill_at in range(1, 200, 2):
-        folder = tmp_path / "again"
+        folder = memory_path / "again"
         shutil.copytree(broken, folder)
         answer = crash_lab.run("recover", folder, kill_at)
         recovered = await JsonlStore(folder).recover()
@@ -84,10 +84,10 @@ async def test_killed_recovery_is_completed_by_the_next_recovery(crash_lab, tmp_
     assert kill_at > 5
 
 
-async def test_kill_while_resuming_leaves_a_resumable_session(crash_lab, tmp_path):
-    broken = make_broken_state(crash_lab, tmp_path)
+async def test_kill_while_resuming_leaves_a_resumable_session(crash_lab, memory_path):
+    broken = make_broken_state(crash_lab, memory_path)
     for kill_at in range(1, 200, 5):
-        folder = tmp_path / "again"
+        folder = memory_path / "again"
         shutil.copytree(broken, folder)
         answer = crash_lab.run("resume", folder, kill_at)
         async with JsonlStore(folder) as store:
@@ -105,12 +105,12 @@ async def test_kill_while_resuming_leaves_a_resumable_session(crash_lab, tmp_pat
 
 
 @pytest.mark.parametrize("scenario", ["thin", "remove"])
-async def test_kill_while_pruning_leaves_sessions_whole_or_deleted(scenario, crash_lab, tmp_path):
-    whole = tmp_path / "whole"
+async def test_kill_while_pruning_leaves_sessions_whole_or_deleted(scenario, crash_lab, memory_path):
+    whole = memory_path / "whole"
     crash_lab.run("write", whole)
     before = {summary.session: summary for summary in await JsonlStore(whole).list()}
     for kill_at in range(1, 300, 5):
-        folder = tmp_path / "again"
+        folder = memory_path / "again"
         shutil.copytree(whole, folder)
         answer = crash_lab.run(scenario, folder, kill_at)
         store = JsonlStore(folder)
@@ -133,10 +133,10 @@ async def assert_sound_after_pruning(store, before):
         assert len({(event.origin.run, event.seq) for event in events}) == len(events)
 
 
-def make_broken_state(crash_lab, tmp_path):
+def make_broken_state(crash_lab, memory_path):
     """Return a state folder whose writer died in the middle of a later run, with a torn last record."""
     for kill_at in range(80, 300):
-        folder = tmp_path / f"broken-{kill_at}"
+        folder = memory_path / f"broken-{kill_at}"
         answer = crash_lab.run("write", folder, kill_at)
         assert answer["killed"]
         if len(answer["acks"]) == 3 and any(

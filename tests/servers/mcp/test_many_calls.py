@@ -12,20 +12,6 @@ pytestmark = pytest.mark.process
 
 CALLS = 10_000
 IN_FLIGHT = 8
-MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def state(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    """A state folder in memory where the system has one."""
-    import shutil
-    import tempfile
-
-    if not MEMORY.is_dir():
-        return tmp_path_factory.mktemp("state")
-    folder = tempfile.mkdtemp(dir=MEMORY)
-    request.addfinalizer(lambda: shutil.rmtree(folder))
-    return Path(folder)
 
 
 def call_often(host: Host, calls: int) -> Counter[str]:
@@ -46,8 +32,8 @@ def resident_bytes(pid: int) -> int:
 
 
 @pytest.mark.timeout(300)
-def test_ten_thousand_calls_of_one_stdio_server_are_answered_in_bounded_memory(tmp_path, state):
-    host = Host(tmp_path, RETINUE_STATE=str(state))
+def test_ten_thousand_calls_of_one_stdio_server_are_answered_in_bounded_memory(tmp_path, memory_path):
+    host = Host(tmp_path, RETINUE_STATE=str(memory_path))
     early = CALLS // 5
     answers = call_often(host, early)
     before = resident_bytes(host.process.pid)
