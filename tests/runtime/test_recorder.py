@@ -6,6 +6,7 @@ from tests.support.retinue_factory import scripted, stage
 from retinue import Agent, Task
 from retinue.engines.base import engine_error
 from retinue.engines.scripted import FailEngine, ScriptedEngine, call, fail, reply
+from retinue.model.compaction import Compaction
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import to_line
 from retinue.model.events import (
@@ -35,6 +36,10 @@ def scripts():
         "arguments": [call("bash", command=f"curl -H {CANARY}", nested={"deep": [GITHUB]}), reply("done")],
         "results": [call("read", path="x", returns=f"{CANARY}\n{GITHUB}"), reply("done")],
         "notices": [Notice("x", f"{CANARY} {GITHUB}"), reply("done")],
+        "summaries": [
+            Notice("compacted", "shorter", Compaction(summary=f"{CANARY} {GITHUB}", kept_turns=1)),
+            reply("done"),
+        ],
         "provider errors": [fail(f"401 bad key {CANARY} {GITHUB}")],
         "engine errors": [FailEngine(engine_error(f"could not start with {CANARY} {GITHUB}"))],
         "partial text": [Text(f"so far {CANARY} {GITHUB}")],

@@ -84,8 +84,9 @@ async def test_cache_breakpoints_move_with_the_conversation(tmp_path):
             for number, part in enumerate(message["content"])
             if "cache_control" in part
         ]
-        last = body["messages"][-1]["content"]
-        assert marked == [(len(body["messages"]) - 1, len(last) - 1)]
+        users = [at for at, message in enumerate(body["messages"]) if message["role"] == "user"]
+        assert users[-1] == len(body["messages"]) - 1
+        assert marked == [(at, len(body["messages"][at]["content"]) - 1) for at in users[-2:]]
         assert "cache_control" in body["system"][-1]
         assert [tool["name"] for tool in body["tools"] if "cache_control" in tool] == [body["tools"][-1]["name"]]
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import anyio
 import pytest
+from msgspec import structs
 
+from retinue.engines.api.engine import find_window
+from retinue.engines.api.pricing import PriceList
 from retinue.engines.api.providers import (
     PROVIDERS,
     WIRES,
@@ -16,6 +20,7 @@ from retinue.engines.api.providers import (
     remove_keys,
 )
 from retinue.engines.base import EngineError
+from retinue.engines.compaction import ContextWindow
 from retinue.model.providers import ProviderSettings
 
 ANTHROPIC = {"ANTHROPIC_API_KEY": "sk-ant-1"}
@@ -164,6 +169,32 @@ def test_settings_of_a_known_provider_change_what_they_name():
     choice = choose_model(None, None, OPENAI, configure_providers({"openai": changed}))
     assert (choice.provider.wire, choice.base_url) == ("openai-chat", "https://proxy.example/v1")
     assert (choice.model, choice.key.reveal()) == ("gpt-x", "sk-1")
+
+
+def test_context_window_of_the_settings_is_for_all_models_or_for_the_named_ones():
+    named = ProviderSettings(base_url="http://127.0.0.1:1/v1", context_window={"qwen3": 64_000})
+    providers = configure_providers({"all": VLLM, "named": named})
+    assert [
+        providers[name].configured_window(model) for name in ("all", "named") for model in ("qwen3", "other")
+    ] == [40_000, 40_000, 64_000, None]
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "window"),
+    [
+        ("anthropic/claude-sonnet-4-5", 20_000, ContextWindow(200_000)),
+        ("vllm/qwen3", 20_000, ContextWindow(40_000)),
+        ("ollama/unheard-of", 20_000, ContextWindow(32_000, is_assumed=True)),
+        ("ollama/unheard-of", 10_000, None),
+        ("vllm/qwen3", 10_000, ContextWindow(40_000)),
+    ],
+)
+async def test_window_comes_from_the_price_list_then_the_settings_then_an_assumption(model, tokens, window):
+    environ = {"ANTHROPIC_API_KEY": "k", "OLLAMA_HOST": "127.0.0.1"}
+    own = structs.replace(VLLM, context_window={"qwen3": 40_000, "claude-sonnet-4-5": 1})
+    choice = choose_model(model, None, environ, configure_providers({"vllm": own, "anthropic": own}))
+    async with anyio.create_task_group() as group:
+        assert await find_window(PriceList(group), choice, tokens) == window
 
 
 def test_provider_of_the_user_without_an_address_cannot_be_used():

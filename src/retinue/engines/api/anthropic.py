@@ -82,7 +82,11 @@ class AnthropicWire:
         return AnthropicReader(self.name)
 
     def _encode_messages(self, messages: Iterable[Message], options: ModelOptions) -> list[JsonObject]:
-        """Return the messages; tool results of one turn are one user message, and the last block is cached."""
+        """Return the messages; tool results of one turn are one user message.
+
+        The ends of this request and of the one before are cached: a breakpoint finds an earlier one only within 20
+        blocks, and a turn with parallel calls has more.
+        """
         encoded: list[JsonObject] = []
         for message in messages:
             role = "assistant" if message.role == "assistant" else "user"
@@ -91,9 +95,9 @@ class AnthropicWire:
                 encoded[-1]["content"] += content
             else:
                 encoded.append({"role": role, "content": content})
-        if encoded and encoded[-1]["content"]:
-            *others, last = encoded[-1]["content"]
-            encoded[-1]["content"] = [*others, {**last, "cache_control": CACHED}]
+        for turn in [each for each in encoded if each["role"] == "user" and each["content"]][-2:]:
+            *others, last = turn["content"]
+            turn["content"] = [*others, {**last, "cache_control": CACHED}]
         return encoded
 
     def _encode_content(self, message: Message, options: ModelOptions) -> list[JsonObject]:

@@ -94,7 +94,7 @@ class ApiEngine:
             network=_fetch_context(spec),
         )
         model = await self._make_model(choice, options, spec.environment)
-        compactor = Compactor(model, partial(_find_window, self._prices, choice), emit, spec.budget)
+        compactor = Compactor(model, partial(find_window, self._prices, choice), emit, spec.budget)
         await run_agent_loop(model, spec, toolbox, emit, steering=steering, compactor=compactor)
 
     async def _make_model(self, choice: ModelChoice, options: ModelOptions, environ: Mapping[str, str]) -> ChatModel:
@@ -135,7 +135,7 @@ class ApiEngine:
         return self._supervisor
 
 
-async def _find_window(prices: PriceList, choice: ModelChoice, tokens: int) -> ContextWindow | None:
+async def find_window(prices: PriceList, choice: ModelChoice, tokens: int) -> ContextWindow | None:
     """Return the window of a run's model; None if it is not needed yet for a conversation of so many tokens."""
     from retinue.engines.compaction import ASSUMED_WINDOW, ContextWindow
 
