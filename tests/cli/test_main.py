@@ -103,6 +103,16 @@ def test_help_of_every_command_fits_eighty_columns(cli, path, command):
     assert command.get_short_help_str(limit=200).endswith(".")
 
 
+@pytest.mark.parametrize("path", ["run", "delegate", "chain", "resume", "call", "mcp", "serve", "sessions resume"])
+def test_help_lists_options_under_headings(cli, path):
+    shown = cli(*path.split(), "--help", COLUMNS="80").stdout
+    places = [shown.index(f"\n{title}:\n") for title in ("Run", "Limits", "Permissions", "Options")]
+    assert places == sorted(places)
+    assert (
+        shown.index("--engine ") < places[1] < shown.index("--timeout ") < places[2] < shown.index("--allow-write ")
+    )
+
+
 def test_help_imports_nothing_heavy():
     code = (
         "import atexit, sys; from retinue.cli.main import main;"

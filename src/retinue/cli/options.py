@@ -256,7 +256,7 @@ class DurationType(click.ParamType[float]):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Say nothing but answers and errors.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only answers and errors.")
 cwd_option = click.option(
     "--cwd",
     type=click.Path(exists=True, file_okay=False),

@@ -7,13 +7,14 @@ from typing import Any
 import anyio
 import click
 
+from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import HOST_ID, RunOptions, server_options
 from retinue.cli.printing import help_examples
 from retinue.cli.runner import make_server_retinue
 from retinue.support.formatting import unknown_name_message
 
 
-@click.command(epilog=help_examples("retinue bridge --toolset fanout --root CONVERSATION"))
+@click.command(cls=SectionedCommand, epilog=help_examples("retinue bridge --toolset fanout --root CONVERSATION"))
 @click.option("--toolset", default="fanout", show_default=True, metavar="NAME", help="Whose tools.")
 @click.option(
     "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."

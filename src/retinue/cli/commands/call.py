@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from retinue.cli.exit import refused_call_result
+from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.main import EXIT_CANCELLED
 from retinue.cli.options import (
     EXIT_CODES,
@@ -34,11 +35,12 @@ PRINT_TIMEOUT = 2.0
 
 
 @click.command(
+    cls=SectionedCommand,
     epilog=help_examples(
         """retinue call subagent '{"agent": "explorer", "task": "Where is main?"}'""",
         "retinue call subagent @input.json --toolset single --stream",
         then=EXIT_CODES,
-    )
+    ),
 )
 @click.argument("tool")
 @click.argument("json", required=False, default="")

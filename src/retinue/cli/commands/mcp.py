@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
+from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import InvalidInputError, RunOptions, server_options
 from retinue.cli.printing import help_examples, print_hint
 from retinue.cli.runner import make_server_retinue
@@ -46,11 +47,12 @@ class ClientNameType(click.ParamType[str]):
 
 
 @click.command(
+    cls=SectionedCommand,
     epilog=help_examples(
         "retinue mcp",
         "retinue mcp --toolset sticky --background --engine pi",
         "retinue mcp --http 8765 --client editor --client ci",
-    )
+    ),
 )
 @click.option(
     "--toolset",

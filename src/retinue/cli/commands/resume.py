@@ -9,6 +9,7 @@ import anyio
 import click
 
 from retinue.cli.commands.completion import complete_sessions
+from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import EXIT_CODES, RunOptions, run_options
 from retinue.cli.printing import help_examples
 from retinue.cli.session_lookup import LAST, find_session, run_in_session
@@ -19,12 +20,13 @@ _SESSION_ID = re.compile(r"[0-9a-f]{6,32}")
 
 
 @click.command(
+    cls=SectionedCommand,
     epilog=help_examples(
         'retinue resume "And which tests cover it?"',
         'retinue resume 1a2b3c4d "And which tests cover it?"',
         "git diff | retinue resume last",
         then=EXIT_CODES,
-    )
+    ),
 )
 @click.argument("words", nargs=-1, metavar="[ID] [TASK]", shell_complete=complete_sessions)
 @run_options

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.cli.commands.completion import complete_agents, complete_sessions
+from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import (
     EXIT_CODES,
     MAX_JSON_BYTES,
@@ -120,13 +121,14 @@ tasks holds for those without an agent."""
 
 
 @click.command(
+    cls=SectionedCommand,
     epilog=help_examples(
         'retinue run explorer "Where is loop detection implemented?"',
         "git diff | retinue run reviewer",
         'retinue run -c "And which tests cover it?"',
         "retinue run tester @task.md --engine offline --timeout 5m --json",
         then=EXIT_CODES,
-    )
+    ),
 )
 @click.argument("agent", type=TEXT, required=False, shell_complete=complete_agents)
 @click.argument("task", required=False)
@@ -193,6 +195,7 @@ def _continue_last(retinue: Retinue, agent: str | None, task: str | None) -> tup
 
 
 @click.command(
+    cls=SectionedCommand,
     help=f"Give many agents a task each, several at once.\n\n{PLAN_FILE_HELP}",
     epilog=help_examples(
         "retinue delegate tasks.json",
@@ -211,12 +214,13 @@ def delegate(ctx: click.Context, /, file: str, **flags: Any) -> None:
 
 
 @click.command(
+    cls=SectionedCommand,
     epilog=help_examples(
         'retinue chain --step explorer "Where are sessions stored?" \\',
         '              --step reviewer "Review what was found: {previous}"',
         "retinue chain steps.json",
         then=EXIT_CODES,
-    )
+    ),
 )
 @click.argument("file", required=False)
 @click.option(

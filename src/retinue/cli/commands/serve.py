@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
+from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import TEXT, InvalidInputError, RunOptions, run_options
 from retinue.cli.printing import help_examples, print_hint, print_json, print_json_line
 
@@ -25,12 +26,13 @@ EXPOSED_WARNING = (
 
 
 @click.command(
+    cls=SectionedCommand,
     epilog=help_examples(
         "retinue serve",
         "retinue serve --open --engine pi",
         "retinue serve --port 0 --json",
         then="Exit codes: 0 the server runs already, 2 it cannot be started, 130 ended by Ctrl-C or a signal.",
-    )
+    ),
 )
 @click.option(
     "--port",

@@ -15,6 +15,7 @@ import anyio
 import click
 
 from retinue.cli.commands.completion import complete_agents, complete_sessions
+from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.json_output import to_json
 from retinue.cli.options import (
     EXIT_CODES,
@@ -459,7 +460,9 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
     ctx.exit(anyio.run(print_output))
 
 
-@sessions.command(epilog=help_examples('retinue sessions resume 1a2b3c4d "And the tests?"', then=EXIT_CODES))
+@sessions.command(
+    cls=SectionedCommand, epilog=help_examples('retinue sessions resume 1a2b3c4d "And the tests?"', then=EXIT_CODES)
+)
 @_session_argument
 @click.argument("task", required=False)
 @run_options
