@@ -158,7 +158,7 @@ def test_unknown_agent_gets_the_documented_sentence_and_a_suggestion(cli):
     assert hint == "tip: Did you mean explorer?"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion_prints_a_script_for_each_shell(cli, shell):
     assert "_RETINUE_COMPLETE" in cli("completion", shell).stdout
 
@@ -174,6 +174,19 @@ def test_shell_completes_commands_and_agents(process):
 
     assert "plain,sessions" in complete("sess")
     assert "plain,explorer" in complete("run", "expl")
+
+
+def test_zsh_completion_describes_agents_engines_and_sessions(cli, process):
+    cli("run", "explorer", "Where is the bus?", "--engine", "scripted")
+
+    def complete(*words):
+        typed = {"COMP_WORDS": " ".join(("retinue", *words)), "COMP_CWORD": str(len(words))}
+        lines = process.run(environ={"_RETINUE_COMPLETE": "zsh_complete", **typed}).stdout.splitlines()
+        return dict(zip(lines[1::3], lines[2::3], strict=True))
+
+    assert complete("run", "expl")["explorer"].startswith("Finds where something is")
+    assert complete("run", "--engine", "off")["offline"].startswith("rules, not a language model")
+    assert list(complete("sessions", "show", '""').values()) == ["explorer: Where is the bus?"]
 
 
 # -- how it ends -----------------------------------------------------------------------------------

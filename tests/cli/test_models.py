@@ -80,7 +80,12 @@ def test_unknown_provider_is_refused_with_the_nearest_name(cli):
 
 def test_completion_offers_providers():
     context, argument = click.Context(models), models.params[0]
-    assert complete_providers(context, argument, "o") == ["openai", "openrouter", "ollama"]
+    found = {each.value: each.help for each in complete_providers(context, argument, "o")}
+    assert found == {
+        "openai": "set OPENAI_API_KEY",
+        "openrouter": "set OPENROUTER_API_KEY",
+        "ollama": "set OLLAMA_HOST",
+    }
 
 
 def test_doctor_names_the_key_and_the_model_of_the_api_engine(cli):
