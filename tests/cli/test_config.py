@@ -30,6 +30,12 @@ def test_set_writes_typed_values_and_keeps_comments(cli, file):
     }  # fmt: skip
 
 
+def test_patterns_of_models_are_written_as_a_list(cli, file):
+    assert cli("config", "set", "models", "anthropic/*, openai/gpt-*").exit_code == 0
+    assert tomllib.loads(file.read_text()) == {"models": ["anthropic/*", "openai/gpt-*"]}
+    assert cli("config", "get", "models").stdout == "anthropic/*, openai/gpt-*\n"
+
+
 def test_get_prints_the_value_that_applies_and_its_source(cli, file):
     cli("config", "set", "timeout", "300")
     done = cli("config", "get", "timeout")

@@ -154,12 +154,15 @@ def _parse_value(name: str, value: str) -> Any:
     found = resolve_settings(TOOLSET, [SettingsLayer(name="call", values={name: value})], TOOLSET_DEFAULTS)
     for problem in found.problems:
         raise InvalidInputError(f"{problem.message.replace(' ignored', '', 1)}. Nothing was written.")
-    return found.sources[name].value
+    parsed = found.sources[name].value
+    return list(parsed) if isinstance(parsed, tuple) else parsed
 
 
 def _format_value(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return to_one_line(", ".join(value), MAX_VALUE_CHARS)
     return (
         ""
         if value is None
