@@ -129,6 +129,16 @@ def test_every_view_passes_the_accessibility_checks(served, visit, screen):
     page.get_by_role("link", name="Usage").click()
     expect(page.get_by_role("heading", name="By agent")).to_be_visible()
     faults["usage"] = find_violations(page)
+    page.get_by_role("link", name="Activity", exact=True).click()
+    page.locator(".row.completed .what").first.click()
+    page.get_by_role("button", name="Compare").click()
+    expect(page.get_by_role("dialog", name="Compare with")).to_be_visible()
+    faults["choose"] = find_violations(page)
+    page.keyboard.press("Escape")
+    run = page.url.partition("/runs/")[2].partition("?")[0]
+    page.goto(f"{served.base}/#/compare/{run}/{run}")
+    expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
+    faults["compare"] = find_violations(page)
     assert {view: found for view, found in faults.items() if found} == {}
 
 

@@ -352,6 +352,36 @@ def test_timeline_shows_spans_with_cards_by_pointer_and_focus_and_zooms(page):
     expect(page.get_by_role("tab", name="Timeline")).to_have_attribute("aria-selected", "true")
 
 
+def test_two_runs_are_compared_side_by_side(page):
+    start_run(page, "implementer", "Compare me")
+    expect(state_of(page)).to_have_text("Completed")
+    start_run(page, "implementer", "Compare me too")
+    expect(state_of(page)).to_have_text("Completed")
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("dialog", name="Compare with").get_by_role(
+        "button", name=re.compile(r"Compare me\b(?! too)")
+    ).click()
+    expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
+    expect(page.get_by_role("region", name="Answer of run A")).to_contain_text("An answer to: Compare me too")
+    expect(page.get_by_role("region", name="Answer of run B")).to_contain_text("An answer to: Compare me")
+    expect(page.get_by_role("row", name=re.compile("^Tool calls"))).to_contain_text("—")
+    page.get_by_role("link", name="B: implementer").click()
+    expect(page.locator("main.run")).to_contain_text("Compare me")
+
+
+def test_wide_screen_shows_the_list_beside_the_run(served, visit):
+    page = visit(served, viewport={"width": 2000, "height": 1000})
+    start_run(page, "implementer", "Stay beside the list")
+    runs = page.get_by_role("complementary", name="Runs")
+    expect(runs.locator("[aria-current]")).to_contain_text("Stay beside the list")
+    start_run(page, "tester", "Another beside it")
+    runs.get_by_role("link", name=re.compile("Stay beside the list")).click()
+    expect(page.locator("main.run h1")).to_have_text("implementer")
+    page.set_viewport_size({"width": 1200, "height": 800})
+    expect(runs).to_have_count(0)
+    expect(page.locator("main.run h1")).to_have_text("implementer")
+
+
 def test_missing_run_shows_a_message(served, visit):
     page = visit(served, "/#/runs/0123456789abcdef0123456789abcdef")
     page.monitor.allow("404")

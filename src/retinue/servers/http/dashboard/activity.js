@@ -13,21 +13,29 @@ import { announce } from "./live-region.js";
 const PAGE_SIZE = 30; // roots
 const ROOTS_PER_FRAME = 8; // roots added to the list per frame
 
-export function Activity({ onNew }) {
-  const [filters, setFilters] = useFilters();
+let lastFilters = {}; // of the list, for the list beside a run
+
+// The view of all runs or, with the run that is open, the list beside it.
+export function Activity({ onNew, current }) {
+  const [ownFilters, setFilters] = useFilters();
+  if (!current) lastFilters = ownFilters;
+  const filters = lastFilters;
   const model = useRef(null);
   model.current ??= createActivityModel();
   const { groups, next, error, isLoading, indexing } = useSignal(model.current.snapshot);
   useEffect(() => model.current.open(filters), [filters]);
   const most = useGradualCount(groups?.length ?? 0, filters);
   const isFiltered = Object.values(filters).some(Boolean);
+  const [Frame, frame] = current
+    ? ["aside", { "aria-label": "Runs" }]
+    : ["main", { id: "main", tabindex: "-1", "aria-busy": isLoading }];
   return html`
-    <main id="main" tabindex="-1" class="activity" aria-busy=${isLoading}>
-      <h1 class="unseen">Activity</h1>
-      <${Filters} filters=${filters} onChange=${setFilters} isIndexing=${indexing != null || !groups} />
+    <${Frame} class="activity" ...${frame}>
+      ${!current && html`<h1 class="unseen">Activity</h1>`}
+      ${!current && html`<${Filters} filters=${filters} onChange=${setFilters} isIndexing=${indexing != null || !groups} />`}
       ${indexing && html`<${Indexing} ...${indexing} />`}
       ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
-      ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} isFiltered=${isFiltered} />`)}
+      ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} isFiltered=${isFiltered} current=${current} />`)}
       ${
         groups?.length === 0 &&
         !error &&
@@ -36,7 +44,7 @@ export function Activity({ onNew }) {
       }
       ${!groups && !error && html`<${Skeleton} />`}
       ${next && html`<p class="older"><${Button} onClick=${model.current.older} disabled=${isLoading}>Older<//></p>`}
-    </main>
+    <//>
   `;
 }
 

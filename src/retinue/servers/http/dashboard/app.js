@@ -6,6 +6,7 @@ import { Agents } from "./agents.js";
 import { LiveRegion } from "./live-region.js";
 import { useSignal } from "./signal.js";
 import { connection } from "./connection.js";
+import { Compare } from "./compare.js";
 import { useCommands } from "./commands.js";
 import { clock } from "./format.js";
 import { NewRun, useEditRequests } from "./forms.js";
@@ -19,6 +20,7 @@ import { Usage } from "./usage.js";
 
 const VIEWS = { "": "Activity", usage: "Usage", agents: "Agents", system: "System" };
 const VIEW_KEYS = { "": "g", usage: "o", agents: "a", system: "s" };
+const WIDE = "(min-width: 1800px)"; // where a run and the list fit beside each other
 const BANNER_DELAY = 700; // milliseconds without a connection before the banner appears
 
 function App() {
@@ -51,7 +53,7 @@ function App() {
   useFocusOnNavigation(parts);
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
-    <${Head} view=${parts[0] === "runs" ? "" : (parts[0] ?? "")} onNew=${openNew} onHelp=${openHelp} onPalette=${actions.palette} />
+    <${Head} view=${["runs", "compare"].includes(parts[0]) ? "" : (parts[0] ?? "")} onNew=${openNew} onHelp=${openHelp} onPalette=${actions.palette} />
     <${Banner} />
     <${View} parts=${parts} onNew=${openNew} onStart=${start} />
     <${LiveRegion} />
@@ -61,12 +63,27 @@ function App() {
   `;
 }
 
-function View({ parts: [view, id], onNew, onStart }) {
+function View({ parts: [view, id, other], onNew, onStart }) {
+  const isWide = useMatchingMedia(WIDE);
+  if (view === "runs" && id && isWide)
+    return html`<div class="split"><${Activity} current=${id} /><${Run} key=${id} id=${id} /></div>`;
   if (view === "runs" && id) return html`<${Run} key=${id} id=${id} />`;
+  if (view === "compare" && other) return html`<${Compare} key=${`${id} ${other}`} ids=${[id, other]} />`;
   if (view === "agents") return html`<${Agents} name=${id} onStart=${onStart} />`;
   if (view === "usage") return html`<${Usage} />`;
   if (view === "system") return html`<${System} />`;
   return html`<${Activity} onNew=${onNew} />`;
+}
+
+function useMatchingMedia(condition) {
+  const media = useMemo(() => matchMedia(condition), [condition]);
+  const [matches, set] = useState(media.matches);
+  useEffect(() => {
+    const changed = () => set(media.matches);
+    media.addEventListener("change", changed);
+    return () => media.removeEventListener("change", changed);
+  }, [media]);
+  return matches;
 }
 
 function Head({ view, onNew, onHelp, onPalette }) {
@@ -134,7 +151,7 @@ function useFocusOnNavigation(parts) {
     if (before.current === parts) return;
     before.current = parts;
     window.scrollTo(0, 0);
-    if (parts[0] !== "runs") document.title = `${VIEWS[parts[0] ?? ""] ?? "Activity"} · Retinue`;
+    if (parts[0] !== "runs") document.title = `${VIEWS[parts[0] ?? ""] ?? (parts[0] === "compare" ? "Compare" : "Activity")} · Retinue`;
     if (document.activeElement?.closest("input, textarea")) return; // the user is already typing
     document.getElementById("main")?.focus({ preventScroll: true });
   }, [parts]);

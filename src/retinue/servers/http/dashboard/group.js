@@ -15,7 +15,7 @@ const MAX_OPEN_ROWS = 6; // an ended conversation with more runs is collapsed at
 const openGroups = new Map();
 const closedBranches = new Set();
 
-export const Group = memoWithHooks(({ group, isFiltered }) => {
+export const Group = memoWithHooks(({ group, isFiltered, current }) => {
   const [, redraw] = useReducer((times) => times + 1, 0);
   const { root, runs, more } = group;
   const live = runs.some(isLive);
@@ -23,7 +23,7 @@ export const Group = memoWithHooks(({ group, isFiltered }) => {
     if (live) openGroups.set(root, openGroups.get(root) ?? true); // a conversation that was live stays as it is
   }, [live]);
   const isTree = runs.length > 1 || more > 0;
-  const isOpen = !isTree || (openGroups.get(root) ?? (live || isFiltered || runs.length + more <= MAX_OPEN_ROWS));
+  const isOpen = !isTree || (openGroups.get(root) ?? (live || runs.some((row) => row.run === current) || isFiltered || runs.length + more <= MAX_OPEN_ROWS));
   const toggle = () => redraw(openGroups.set(root, !isOpen));
   const toggleBranch = (session) => {
     if (!closedBranches.delete(session)) closedBranches.add(session);
@@ -49,6 +49,7 @@ export const Group = memoWithHooks(({ group, isFiltered }) => {
                   row=${row}
                   depth=${row.depth - base}
                   isAlone=${!isTree}
+                  isCurrent=${row.run === current}
                   below=${below}
                   isClosed=${isClosed}
                   onToggle=${below ? toggleBranch : undefined}

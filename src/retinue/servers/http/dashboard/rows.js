@@ -9,7 +9,7 @@ import { plainText } from "./text.js";
 // The link is name and task and covers the whole row; other cells are outside of it, so that they are read out, too.
 // A run that is alone in its group has no heading with its directory.
 // `below` is the number of its descendants in the list; `onToggle(session)` hides or shows them.
-export const Row = memo(({ row, depth = 0, isAlone = false, below = 0, isClosed = false, onToggle }) => {
+export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, below = 0, isClosed = false, onToggle }) => {
   const about = row.failure ? firstLine(row.failure.message) : row.doing || row.preview;
   const model = row.model === row.engine ? "" : row.model;
   const on = [isAlone && lastFolders(row.cwd), row.engine, model].filter(Boolean);
@@ -30,7 +30,7 @@ export const Row = memo(({ row, depth = 0, isAlone = false, below = 0, isClosed 
         `
       }
       <span class="state ${appearance(row)}"><${Icon} name=${appearance(row)} /></span>
-      <a class="what" href=${`#/runs/${row.run}`} data-nav>
+      <a class="what" href=${`#/runs/${row.run}`} data-nav aria-current=${isCurrent ? "page" : undefined}>
         <span class="name"><${Line} text=${row.name} /></span>
         <span class="aloud">${`, ${stateLabel(row).toLowerCase()}, `}</span>
         <span class="task"><${Line} text=${row.task} /></span>

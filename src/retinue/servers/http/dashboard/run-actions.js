@@ -2,6 +2,7 @@
 
 import { html, useState, Button, Copy, Dialog } from "./ui.js";
 import { address, get, post, runPath } from "./api.js";
+import { ChooseOther } from "./compare.js";
 import { useCommands } from "./commands.js";
 import { announce } from "./live-region.js";
 import { Refusal, useRequest } from "./use-request.js";
@@ -18,6 +19,7 @@ export function RunActions({ row }) {
     [
       can.cancel && { label: "Cancel this run", key: "c", run: () => ask("cancel") },
       can.extend && { label: "Extend its time", key: "e", run: () => ask("extend") },
+      { label: "Compare with another run", key: "x", run: () => ask("compare") },
       ...Object.entries(FORMATS).map(([format, word]) => ({
         label: `Download as ${word}`,
         run: () => location.assign(address(runPath(row.run, "/transcript"), { format })),
@@ -31,7 +33,9 @@ export function RunActions({ row }) {
       ${!isLive(row) && html`<${Copy} text=${answer} kind="">Copy result<//>`}
       ${row.can?.extend && html`<${Button} icon="late" onClick=${() => ask("extend")}>Extend<//>`}
       ${row.can?.cancel && html`<${Button} icon="stopped" kind="danger" onClick=${() => ask("cancel")}>Cancel<//>`}
+      ${!isLive(row) && html`<${Button} onClick=${() => ask("compare")}>Compare<//>`}
       <${Downloads} run=${row.run} />
+      ${asked === "compare" && html`<${ChooseOther} row=${row} onClose=${close} />`}
       ${asked === "cancel" && html`<${Cancel} row=${row} onClose=${close} />`}
       ${asked === "extend" && html`<${Extend} row=${row} onClose=${close} />`}
     </div>
