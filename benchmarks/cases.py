@@ -57,6 +57,10 @@ def _pi(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.pi_bench", work, str(count))
 
 
+def _api(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.api_bench", work, str(count))
+
+
 def _claude(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.claude_bench", work, str(count))
 
@@ -236,6 +240,43 @@ CASES = (
         floor=_retinue("tailed", 20),
         goal=1.5,
         pairs=3,
+    ),
+    BenchmarkCase(
+        name="api: start to the first byte sent",
+        ours=_api("first_byte", 0),
+        floor=_api("plain_first_byte", 0),
+        goal=2.0,
+        pairs=9,
+    ),
+    BenchmarkCase(
+        name="api: the same, over its HTTP client alone",
+        ours=_api("first_byte", 0),
+        floor=_api("client_first_byte", 0),
+        goal=2.0,
+        pairs=9,
+    ),
+    BenchmarkCase(
+        name="api: CPU of a turn beyond the HTTP client's, of 2 ms",
+        ours=_api("turns", 20),
+        floor=_constant(cpu=0.002),
+        goal=1.0,
+        per="turn",
+    ),
+    BenchmarkCase(
+        name="api: memory of 1,000 at once beside messages, of 60 KB",
+        ours=_api("held", 1000),
+        floor=_constant(grown_bytes=60 * 1024),
+        goal=1.0,
+        figure=grown,
+        unit="KB",
+        per="run",
+        pairs=3,
+    ),
+    BenchmarkCase(
+        name="api: 100,000 deltas over HTTP",
+        ours=_api("deltas", 100_000),
+        floor=_api("plain_deltas", 100_000),
+        goal=10.0,
     ),
     BenchmarkCase(
         name="pi: one delegation, cold",

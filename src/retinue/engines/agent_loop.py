@@ -132,14 +132,15 @@ async def run_agent_loop(
     The model sees and calls only those tools of the toolbox that the spec grants. Texts that are added to `steering`
     meanwhile become user messages before the next request. The compactor keeps them within the model's window.
     """
-    tools = _granted_tools(spec, toolbox)
+    # Not kept beside it: a run holds what it was granted only.
+    toolbox = _granted_tools(spec, toolbox)
     if steering is not None:
         await emit(Completion.PENDING)
-    conversation = _Conversation(model, spec, tools, emit, [] if steering is None else steering, compactor)
+    conversation = _Conversation(model, spec, toolbox, emit, [] if steering is None else steering, compactor)
     while True:
         calls = await conversation.ask()
         finalizations: list[Finalization] = []
-        async with _start_calls(conversation.limit_tools(tools), calls, spec.budget) as results:
+        async with _start_calls(conversation.limit_tools(toolbox), calls, spec.budget) as results:
             for use, result in zip(calls, results, strict=True):
                 outcome = await result()
                 await emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))

@@ -95,8 +95,8 @@ class FunctionScript:
         if turn.tool:
             yield {1: DeltaToolCall(name=turn.tool, json_args=turn.args, tool_call_id=f"c{len(self.requests)}")}
 
-    def model(self, *_: object) -> FunctionModel:
-        profile = ModelProfile(supports_thinking=True)
+    def model(self, *_: object, thinks: bool = True) -> FunctionModel:
+        profile = ModelProfile(supports_thinking=thinks)
         return FunctionModel(stream_function=self.play, model_name="scripted-1", profile=profile)
 
 
@@ -225,6 +225,24 @@ async def test_options_of_a_request_become_settings():
     assert reply.content == (Text("Done. "),)
     assert info.model_settings == {"max_retries": 0, "tool_choice": "none", "max_tokens": 99}
     assert info.model_request_parameters.thinking == "high"
+
+
+async def test_effort_of_a_model_without_thinking_is_reported_once():
+    script, events = FunctionScript([Turn(text="Done.")]), list[Event]()
+    request = LoopRequest("", [Message(role="user", text="Go.")])
+
+    async def on_delta(event: Event) -> None:
+        events.append(event)
+
+    async with anyio.create_task_group() as group:
+        options = ModelOptions(model="scripted-1", effort="high")
+        model = PydanticModel(script.model(thinks=False), "cerebras", options, PriceList(group))
+        await model.reply(request, on_delta)
+        await model.reply(request, on_delta)
+    message = "cerebras/scripted-1 takes no effort high; its own default is used."
+    assert [each for each in events if isinstance(each, Notice)] == [
+        Notice("not_applied", message, preference="thinking")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from retinue.engines.api.pydantic_models import PydanticModels
     from retinue.engines.compaction import ContextWindow
     from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
+    from retinue.engines.toolbox import AgentToolbox
     from retinue.engines.tools.bash import CommandContext
     from retinue.engines.tools.fetch import FetchContext
 
@@ -76,26 +77,33 @@ class ApiEngine:
     async def _run(self, spec: RunSpec, emit: Emit, steering: list[str]) -> None:
         from retinue.engines.agent_loop import run_agent_loop
         from retinue.engines.compaction import Compactor
-        from retinue.engines.tools import make_local_toolbox
-        from retinue.engines.tools.base import MAX_READERS
 
         assert self._prices is not None
-        environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
-        choice = choose_model(spec.model, spec.agent.provider, environ, self._providers)
+        choice = self._choose_model(spec)
         if choice.notice:
             await emit(Notice("not_applied", choice.notice, preference="model"))
         options = ModelOptions(model=choice.model, effort=spec.agent.thinking)
+        model = await self._make_model(choice, options, spec.environment)
+        compactor = Compactor(model, partial(find_window, self._prices, choice), emit, spec.budget)
+        await run_agent_loop(model, spec, self._make_toolbox(spec), emit, steering=steering, compactor=compactor)
+
+    def _choose_model(self, spec: RunSpec) -> ModelChoice:
+        environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
+        return choose_model(spec.model, spec.agent.provider, environ, self._providers)
+
+    def _make_toolbox(self, spec: RunSpec) -> AgentToolbox:
+        """Return the tools of a run, of which it is granted some."""
+        from retinue.engines.tools import make_local_toolbox
+        from retinue.engines.tools.base import MAX_READERS
+
         self._readers = self._readers or CapacityLimiter(MAX_READERS)
-        toolbox = make_local_toolbox(
+        return make_local_toolbox(
             spec.cwd,
             self._readers,
             search_path=spec.environment.get("PATH"),
             commands=self._command_context(spec),
             network=_fetch_context(spec),
         )
-        model = await self._make_model(choice, options, spec.environment)
-        compactor = Compactor(model, partial(find_window, self._prices, choice), emit, spec.budget)
-        await run_agent_loop(model, spec, toolbox, emit, steering=steering, compactor=compactor)
 
     async def _make_model(self, choice: ModelChoice, options: ModelOptions, environ: Mapping[str, str]) -> ChatModel:
         """Return the chosen model, behind one of our wires or behind pydantic-ai."""

@@ -23,7 +23,7 @@ from retinue.engines.api.retries import (
     make_status_error,
     reply_with_retries,
 )
-from retinue.engines.api.wire import DEFAULT_MAX_TOKENS, JsonObject, ModelOptions, Wire, get_object
+from retinue.engines.api.wire import DEFAULT_MAX_TOKENS, JsonObject, ModelOptions, StreamReader, Wire, get_object
 from retinue.model.events import Notice
 from retinue.model.runs import Secret
 
@@ -149,18 +149,21 @@ class ApiModel:
             self._prices.start_loading()
             async with aclosing(response.aiter_raw()) as chunks:
                 async for chunk in chunks:
-                    for event in events.feed(chunk):
-                        for delta in reader.read(event):
-                            await on_delta(delta)
+                    await _pass_on_deltas(events.feed(chunk), reader, on_delta)
+                    del chunk  # else it is held while the next one is awaited
                     # A chunk without deltas must not keep the loop from timeouts and signals.
                     await anyio.lowlevel.checkpoint()
-        for event in events.finish():
-            for delta in reader.read(event):
-                await on_delta(delta)
+        await _pass_on_deltas(events.finish(), reader, on_delta)
         reply, provider = reader.finish(), endpoint.provider
         usage = await self._prices.add_cost(reply.usage, provider, self._options.model)
         model = f"{provider}/{reply.model}" if reply.model else None
         return msgspec.structs.replace(reply, model=model, usage=usage)
+
+
+async def _pass_on_deltas(events: list[JsonObject], reader: StreamReader, on_delta: OnDelta) -> None:
+    for event in events:
+        for delta in reader.read(event):
+            await on_delta(delta)
 
 
 class EventParser:

@@ -34,7 +34,7 @@ from retinue.engines.api.wire import (
 )
 from retinue.engines.base import EngineError, engine_error
 from retinue.model.errors import ErrorCode
-from retinue.model.events import StopReason, Text, TextDelta, Thinking, ThinkingDelta
+from retinue.model.events import Notice, StopReason, Text, TextDelta, Thinking, ThinkingDelta
 from retinue.model.results import Usage
 from retinue.model.runs import Message, ProviderBlock, Secret, ToolUse
 
@@ -77,6 +77,11 @@ class PydanticModel:
 
     async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Return the next message; a provider's failure is a reply with stop reason `error`."""
+        effort = self._options.effort
+        if effort and not self._model.profile.get("supports_thinking"):
+            self._options = msgspec.structs.replace(self._options, effort=None)
+            message = f"{self.name} takes no effort {effort}; its own default is used."
+            await on_delta(Notice("not_applied", message, preference="thinking"))
         return await reply_with_retries(self._provider, partial(self._stream_reply, request), on_delta)
 
     async def _stream_reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
