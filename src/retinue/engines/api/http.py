@@ -135,16 +135,9 @@ class ApiModel:
             raise make_connection_error(detail) from error
 
     async def _read_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
-        endpoint, events, reader = self._endpoint, EventParser(), self._endpoint.wire.reader()
-        url = f"{endpoint.base_url.rstrip('/')}/{endpoint.wire.path(self._options.model)}"
-        headers = {
-            "content-type": "application/json",
-            "accept": "text/event-stream",
-            "accept-encoding": "identity",
-            **endpoint.headers,
-            **endpoint.wire.headers(endpoint.key.reveal()),
-        }
-        async with self._client.stream("POST", url, content=body, headers=headers) as response:
+        events, reader = EventParser(), self._endpoint.wire.reader()
+        # Sent apart from `stream()`, whose frame holds the headers as long as the reply lasts.
+        async with aclosing(await self._client.send(self._build_request(body), stream=True)) as response:
             await _check_response(response)
             self._prices.start_loading()
             async with aclosing(response.aiter_raw()) as chunks:
@@ -154,10 +147,22 @@ class ApiModel:
                     # A chunk without deltas must not keep the loop from timeouts and signals.
                     await anyio.lowlevel.checkpoint()
         await _pass_on_deltas(events.finish(), reader, on_delta)
-        reply, provider = reader.finish(), endpoint.provider
+        reply, provider = reader.finish(), self._endpoint.provider
         usage = await self._prices.add_cost(reply.usage, provider, self._options.model)
         model = f"{provider}/{reply.model}" if reply.model else None
         return msgspec.structs.replace(reply, model=model, usage=usage)
+
+    def _build_request(self, body: bytes) -> httpx2.Request:
+        endpoint = self._endpoint
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            **endpoint.headers,
+            **endpoint.wire.headers(endpoint.key.reveal()),
+        }
+        url = f"{endpoint.base_url.rstrip('/')}/{endpoint.wire.path(self._options.model)}"
+        return self._client.build_request("POST", url, content=body, headers=headers)
 
 
 async def _pass_on_deltas(events: list[JsonObject], reader: StreamReader, on_delta: OnDelta) -> None:
