@@ -84,6 +84,7 @@ def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
         (None, None, {"OPENAI_API_KEY": "sk-\u00e9"}, "The key in OPENAI_API_KEY has spaces around it, or"),
         (None, None, {"OPENAI_API_KEY": "sk-1\n"}, "The key in OPENAI_API_KEY has spaces around it, or"),
         ("antropic/x", None, OPENAI, "Unknown provider 'antropic'. Did you mean 'anthropic'?"),
+        ("bedrok/x", None, OPENAI, "Unknown provider 'bedrok'. Did you mean 'bedrock'?"),
     ],
 )
 def test_unusable_choice_is_refused_with_the_next_step(model, provider, environ, message):

@@ -492,7 +492,7 @@ def _split_model(
 
 
 def _unknown_provider(provider: str, providers: Mapping[str, Provider]) -> EngineError:
-    near = get_close_matches(provider.casefold(), providers, n=1)
+    near = get_close_matches(provider.casefold(), (*providers, *EXTRA_PROVIDERS), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return _unusable(f"Unknown provider {provider!r}.{hint} Providers: {', '.join(providers)}.", "unknown_provider")
 
