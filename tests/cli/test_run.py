@@ -552,3 +552,9 @@ def test_names_that_are_not_valid_text_do_not_fail_a_run(cli):
     assert result.exit_code == 0
     assert json.loads(result.stdout)["name"] == "na\ufffdme"
     assert json.loads(cli("call", "to\udcffol", "{}").stdout)["isError"] is True
+
+
+def test_run_that_timed_out_names_the_command_that_continues_it(cli):
+    done = cli("run", "explorer", "x", *SCRIPTED, "--timeout", "1", "--json", script=[{"hang": True}])
+    session = json.loads(done.stdout)["session"][:8]
+    assert f'tip: `retinue resume {session} "…"` continues it.\n' in done.stderr

@@ -95,7 +95,7 @@ def print_failures(results: Sequence[RunResult], retinue: Retinue, mode: Mode) -
     for number, result in enumerate(results, 1):
         if failure := result.failure:
             print_error(_task_label(mode, number, result) + failure.message)
-            found = (*failure_hints(failure, retinue), *_model_hints(result, retinue))
+            found = (*failure_hints(failure, retinue), *_model_hints(result, retinue), *_resume_hints(result))
             hints = [hint for hint in found if hint not in printed_hints]
             for hint in hints:
                 print_tip(hint)
@@ -214,6 +214,13 @@ def failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
     if failure.code is ErrorCode.UNKNOWN_ENGINE:
         asked = retinue.settings("single").settings.engine
         yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."
+
+
+def _resume_hints(result: RunResult) -> Iterator[str]:
+    """Yield the command that continues a run which was stopped before it was done."""
+    is_stopped = result.failure is not None and result.failure.code in {ErrorCode.ABORTED, ErrorCode.TIMEOUT}
+    if is_stopped and result.was_started and result.actual.saved:
+        yield f'`retinue resume {result.session[:SHORT_ID_LENGTH]} "…"` continues it.'
 
 
 def _model_hints(result: RunResult, retinue: Retinue) -> Iterator[str]:
