@@ -19,7 +19,12 @@ from tests.servers.dashboard.install import find
 ROOT = Path(__file__).parents[3]
 ACTIVITY = ROOT / "docs" / "dashboard-activity.png"
 RUN = ROOT / "docs" / "dashboard-run.png"
-SIZES = {ACTIVITY: ViewportSize(width=1280, height=640), RUN: ViewportSize(width=1280, height=920)}
+TIMELINE = ROOT / "docs" / "dashboard-timeline.png"
+SIZES = {
+    ACTIVITY: ViewportSize(width=1280, height=640),
+    RUN: ViewportSize(width=1280, height=920),
+    TIMELINE: ViewportSize(width=1280, height=760),
+}
 SHARPNESS = 1.5
 
 FACADE = '''\
@@ -129,6 +134,10 @@ def main() -> None:
             page.get_by_role("link", name="architect, running").click()
             page.locator(".below .row").nth(2).wait_for()
             shoot(page, RUN)
+            page.get_by_role("tab", name="Timeline").click()
+            page.locator(".lane").nth(1).focus()
+            page.locator(".lane path.model").nth(1).wait_for(state="attached")
+            shoot(page, TIMELINE)
             browser.close()
             working.terminate()
         served.stop()

@@ -72,7 +72,11 @@ def test_every_imported_module_exists():
 def test_index_page_preloads_every_file():
     page = (FOLDER / "index.html").read_text()
     needed = {path.name for path in OWN if path.suffix in {".js", ".css"}} - {"login.js", "login.css"}
-    assert set(re.findall(r'(?:href|src)="/([^"]+)"', page)) == needed | {"vendor/preact.js", "favicon.svg"}
+    assert set(re.findall(r'(?:href|src)="/([^"]+)"', page)) == needed | {
+        "vendor/preact.js",
+        "vendor/marked.js",
+        "favicon.svg",
+    }
 
 
 def test_first_page_is_within_its_size_limit():

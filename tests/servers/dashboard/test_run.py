@@ -111,10 +111,10 @@ def test_answer_is_rendered_as_markdown_or_shown_raw(page):
 
 def test_streamed_text_is_shown_also_after_a_reload(page):
     start_run(page, "researcher", "Look")
-    expect(page.locator(".item.text")).to_have_text("First I look.")
+    expect(page.locator(".item.text p")).to_have_text("First I look.")  # rendered, not as it is written
     before = page.locator(".transcript ol").inner_text()
     page.reload()
-    expect(page.locator(".item.text")).to_have_text("First I look.")
+    expect(page.locator(".item.text p")).to_have_text("First I look.")
     assert page.locator(".transcript ol").inner_text() == before
     expect(state_of(page)).to_have_text("Running")
 

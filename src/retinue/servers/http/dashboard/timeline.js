@@ -190,7 +190,7 @@ function Lane({ row, spans, view, marks, now, depth, isCurrent, isShown, onCard,
           </svg>
         </span>
         <span class="number">${isLive(row) ? wholeSeconds(took) : duration(took)}</span>
-        <span class="number tokens">${count(tokens(row.usage))}</span>
+        <span class="number used">${count(tokens(row.usage))}</span>
         <span class="number">${cost(row.usage?.cost)}</span>
       </a>
     </li>
