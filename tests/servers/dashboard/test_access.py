@@ -208,6 +208,8 @@ def test_focused_element_is_never_covered(serve, visit):
     page = visit(serve(explorer=[*[{**reads, "args": {"path": f"{number}.py"}} for number in range(40)], ANSWER]))
     start_run(page, "explorer", "Read a lot")
     expect(state_of(page)).to_have_text("Completed")
+    expect(page.locator("details.calls summary")).to_contain_text("read ×40")
+    page.locator("details.calls summary").click()
     for key in [*"j" * 40, *"k" * 39]:
         page.keyboard.press(key)
         assert page.evaluate(IN_SIGHT), page.evaluate("document.activeElement.textContent")

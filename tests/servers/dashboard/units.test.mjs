@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { timesUntilNow } from "../../../src/retinue/servers/http/dashboard/details.js";
-import { Transcript } from "../../../src/retinue/servers/http/dashboard/transcript-model.js";
+import { foldEqualCalls, Transcript } from "../../../src/retinue/servers/http/dashboard/transcript-model.js";
 import * as format from "../../../src/retinue/servers/http/dashboard/format.js";
 import { asDiff, highlight, detectLanguage, formatJson } from "../../../src/retinue/servers/http/dashboard/highlight.js";
 import { announcements, treeAround, sortAsTree, appendOlder, mergeRows, visibleRows } from "../../../src/retinue/servers/http/dashboard/store.js";
@@ -317,4 +317,15 @@ test("filters of a URL become a query of the server and a test of rows", () => {
   const matches = (filters) => filterPredicate(filters)(one);
   assert.ok([{}, { outcome: "timed_out" }, { model: "m" }, { cwd: "/x" }, { minCost: "0.1" }, { minElapsed: "10" }].every(matches));
   assert.ok(![{ outcome: "failed" }, { model: "n" }, { cwd: "/y" }, { minCost: "1" }, { minElapsed: "60" }, { age: "1" }].some(matches));
+});
+
+test("calls of one tool in a row become one item, with the turns between them", () => {
+  const tool = (key, name, more = {}) => ({ kind: "tool", key, name, result: "x", ...more });
+  const turn = (key) => ({ kind: "turn", key });
+  const fold = (items) => foldEqualCalls(items, (item) => !item.isError).map((item) => (item.kind === "calls" ? `${item.name}×${item.count}:${item.items.length}` : item.key));
+  const reads = [tool(1, "read"), turn(2), tool(3, "read"), tool(4, "read"), tool(5, "read"), turn(6)];
+  assert.deepEqual(fold([...reads, tool(7, "grep")]), ["read×4:5", 6, 7]);
+  assert.deepEqual(fold([tool(1, "read"), tool(2, "read"), tool(3, "read")]), [1, 2, 3]);
+  assert.deepEqual(fold([...reads.slice(0, 4), tool(5, "read", { isError: true })]), [1, 2, 3, 4, 5]);
+  assert.deepEqual(fold([]), []);
 });

@@ -8,9 +8,9 @@ import { Line } from "./untrusted-text.js";
 const WIDTH = 340; // pixels
 const MARGIN = 8;
 
-// `at` is {row, spans, span, x, y, bottom}: the lane, the span under the pointer, and where to show the card.
-export function Card({ at, now }) {
-  const { row, spans, span } = at;
+// `at` is {span, x, y, bottom}: the span under the pointer, and where to show the card.
+export function Card({ at, row, spans, now }) {
+  const { span } = at;
   const below = at.bottom + 260 < window.innerHeight;
   const style = {
     left: `${Math.max(MARGIN, Math.min(at.x, window.innerWidth - WIDTH - 2 * MARGIN))}px`,

@@ -31,6 +31,7 @@ const Lanes = memoWithHooks(({ rows, current }) => {
   const view = chosen ?? whole;
   const base = Math.min(...rows.map((row) => row.depth));
   const marks = ticks(view, whole.from);
+  const shown = card && rows.find((row) => row.run === card.run);
   const keys = (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key in ZOOM_KEYS) choose(zoom(chosen, whole, ZOOM_KEYS[event.key]));
@@ -69,7 +70,7 @@ const Lanes = memoWithHooks(({ rows, current }) => {
               now=${now}
               depth=${row.depth - base}
               isCurrent=${row.run === current}
-              isShown=${card?.row.run === row.run}
+              isShown=${card?.run === row.run}
               onCard=${showCard}
               onSelect=${(one, other) => choose(select(one, other, whole) ?? chosen)}
             />
@@ -88,7 +89,7 @@ const Lanes = memoWithHooks(({ rows, current }) => {
         ${Object.entries(LEGEND).map(([kind, word]) => html`<span key=${kind}><i class="key ${kind}" />${word}</span>`)}
         <span class="hint">Drag across a lane to zoom</span>
       </p>
-      ${card && html`<${Card} at=${card} now=${now} />`}
+      ${shown && html`<${Card} at=${card} row=${shown} spans=${spans.get(card.run) ?? NO_SPANS} now=${now} />`}
     </section>
   `;
 });
@@ -153,7 +154,7 @@ function Lane({ row, spans, view, marks, now, depth, isCurrent, isShown, onCard,
     const { x, y, bottom } = event.currentTarget.getBoundingClientRect();
     const isPointer = event.type === "mousemove";
     const span = isPointer ? spanAt(spans, timeAt(event), now) : null;
-    onCard({ row, spans, span, x: isPointer ? event.clientX + 12 : x + 24, y, bottom });
+    onCard({ run: row.run, span, x: isPointer ? event.clientX + 12 : x + 24, y, bottom });
   };
   const press = (event) => (drag.current = { x: event.clientX, time: timeAt(event) });
   const release = (event) => {

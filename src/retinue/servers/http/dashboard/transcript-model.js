@@ -71,6 +71,37 @@ export class Transcript {
   }
 }
 
+const MIN_EQUAL_CALLS = 4; // fewer are shown one by one
+
+// Returns the items with calls of one tool in a row as one item, `{kind: "calls", name, count, items}`; the turns between
+// them belong to it.
+export function foldEqualCalls(items, isFoldable) {
+  const found = [];
+  for (let at = 0; at < items.length;) {
+    const { end, count } = equalCalls(items, at, isFoldable);
+    const [{ key, name }] = [items[at]];
+    if (count < MIN_EQUAL_CALLS) found.push(items[at]);
+    else found.push({ kind: "calls", key, name, count, items: items.slice(at, end) });
+    at = count < MIN_EQUAL_CALLS ? at + 1 : end;
+  }
+  return found;
+}
+
+// Returns the number of calls of the same tool from an item on, and the index after the last of them.
+function equalCalls(items, at, isFoldable) {
+  const { name } = items[at];
+  let count = 0;
+  let end = at;
+  for (let next = at; next < items.length; next += 1) {
+    const one = items[next];
+    if (one.kind === "turn" && count > 0) continue;
+    if (one.kind !== "tool" || one.name !== name || !isFoldable(one)) break;
+    count += 1;
+    end = next + 1;
+  }
+  return { end, count };
+}
+
 const ITEMS = {
   attempt_started: ({ number, reason, model }) => ({ kind: "attempt", number, reason, model }),
   thinking: ({ text }) => ({ kind: "thinking", text }),

@@ -1,16 +1,17 @@
 // The live transcript. It follows its end until the user scrolls up, and shows the end of a long one first.
 
-import { html, memo, useEffect, useLayoutEffect, useRef, useState, Button, Icon } from "./ui.js";
+import { html, memo, useState, Button, Icon } from "./ui.js";
+import { useFollowEnd } from "./follow-end.js";
 import { clock, cost, count, duration, roundDuration, appearance, plural, stateLabel, tokens } from "./format.js";
 import { Markdown, MarkdownSwitch } from "./markdown.js";
 import { Block, Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
-import { Tool } from "./tool.js";
+import { mainArgument, Tool } from "./tool.js";
+import { foldEqualCalls } from "./transcript-model.js";
 import { plainText } from "./text.js";
 
 const ITEMS_PER_PAGE = 200; // drawn at first and with each "earlier"
 const STOPPED = { length: "The model reached its length limit.", error: "The provider failed." };
-const END_MARGIN = 80; // pixels from the end that still count as the end
 
 export function TranscriptView({ detail, transcript, tree, isComplete }) {
   const [most, show] = useState(ITEMS_PER_PAGE);
@@ -19,6 +20,8 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
   const { isBehind, follow } = useFollowEnd(live, [items.length, writing]);
   const shown = items.slice(-most);
   const below = tree.filter((row) => row.parentRun === detail.run);
+  const isFoldable = (item) => item.result !== undefined && !item.isError && !childrenOf(below, item.call);
+  const folded = live ? shown : foldEqualCalls(shown, isFoldable);
   const isRepeated = (item) =>
     item.kind === "ended" && items.findLast((one) => one.kind === "text")?.text === item.text;
   return html`
@@ -33,7 +36,7 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
         `
       }
       <ol>
-        ${shown.map(
+        ${folded.map(
           (item) => html`
             <${Item}
               key=${item.key}
@@ -77,26 +80,6 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
   `;
 }
 
-// Keeps the page at its end while items arrive, unless the user scrolled away.
-function useFollowEnd(live, changes) {
-  const isFollowing = useRef(live);
-  const [isBehind, behind] = useState(false);
-  const end = () => document.documentElement.scrollHeight - window.innerHeight - window.scrollY;
-  useEffect(() => {
-    const scrolled = () => {
-      isFollowing.current = end() < END_MARGIN;
-      behind(!isFollowing.current);
-    };
-    window.addEventListener("scroll", scrolled, { passive: true });
-    return () => window.removeEventListener("scroll", scrolled);
-  }, []);
-  const follow = () => window.scrollTo({ top: document.documentElement.scrollHeight });
-  useLayoutEffect(() => {
-    if (live && isFollowing.current && end() > 0) follow();
-  }, changes);
-  return { isBehind, follow };
-}
-
 // Returns the child runs of a call as one string that changes with them, so that little is drawn again.
 function childrenOf(rows, call) {
   const found = rows.filter((row) => row.parentToolUseId === call);
@@ -108,6 +91,7 @@ const Item = memo(({ item, ...about }) => {
 });
 
 const VIEWS = {
+  calls: (item) => html`<${Calls} ...${item} />`,
   text: ({ text }) => html`<${Markdown} text=${text} kind="words" />`,
   thinking: ({ text }) => html`<${Thinking} text=${text} />`,
   tool: (item, { row, isOver }) => html`
@@ -162,6 +146,27 @@ function Rule({ icon, children }) {
       ${icon && html`<${Icon} name=${icon} />`}
       <span>${children}</span>
     </p>
+  `;
+}
+
+// Calls of one tool in a row, as one line that expands to them.
+function Calls({ name, count: number, items }) {
+  const [isOpen, open] = useState(false);
+  const calls = items.filter((item) => item.kind === "tool");
+  const seconds = calls.reduce((sum, item) => sum + (item.seconds ?? 0), 0);
+  return html`
+    <details class="fold calls" onToggle=${(event) => open(event.currentTarget.open)}>
+      <summary>
+        <${Icon} name="chevron" />
+        <span class="name"><${Line} text=${name} />${` ×${number}`}</span>
+        <span class="gist"><${Line} text=${calls.map((item) => mainArgument(item.args)).join(", ").slice(0, 300)} /></span>
+        <span class="number">${seconds >= 0.1 && duration(seconds)}</span>
+      </summary>
+      ${
+        isOpen &&
+        html`<ol class="inside-calls">${items.map((item) => html`<${Item} key=${item.key} item=${item} row="" isOver />`)}</ol>`
+      }
+    </details>
   `;
 }
 
