@@ -135,7 +135,7 @@ def test_markdown_of_a_megabyte_of_brackets_and_lists_leaves_the_page_usable(pag
     expect(page.locator(".item.text")).to_have_count(2)
     expect(page.locator(".item.text").last).to_contain_text("not shown")
     page.get_by_role("tab", name="Details").click()
-    expect(page.get_by_role("heading", name="Where it is")).to_be_visible()
+    expect(page.get_by_role("heading", name="Location")).to_be_visible()
 
 
 def test_hostile_failure_is_shown_as_text(page):
@@ -158,7 +158,7 @@ def test_line_of_five_megabytes_shows_start_and_end_until_expanded(page):
     assert len(call.text_content()) > 5_000_000
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.get_by_role("tab", name="Details").click()
-    expect(page.get_by_role("heading", name="Where it is")).to_be_visible()
+    expect(page.get_by_role("heading", name="Location")).to_be_visible()
 
 
 def test_hostile_agent_definition_is_shown_as_text(served, visit):

@@ -309,11 +309,11 @@ def test_timeline_and_details_show_time_and_cost(page):
     details = page.get_by_role("tabpanel")
     expect(page.get_by_role("tab", name="Details")).to_be_focused()
     for title in (
-        "Where time and money went",
+        "Time and cost",
         "Declared and actual",
         "Tools used",
         "Files touched (1)",
-        "Where it is",
+        "Location",
     ):
         expect(details.get_by_role("heading", name=title)).to_be_visible()
     expect(details).to_contain_text("notes.md")

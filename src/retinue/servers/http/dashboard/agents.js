@@ -24,7 +24,7 @@ export function Agents({ name, onStart }) {
         <div class="titles">
           <h1>Agents</h1>
           <span class="muted">
-            as seen from${" "}
+            found from${" "}
             <${Line} text=${cwd} kind="mono" />
           </span>
         </div>
@@ -33,10 +33,10 @@ export function Agents({ name, onStart }) {
       ${
         agents.length === 0 &&
         html`
-          <${Empty} title="No agent is found.">
+          <${Empty} title="No agents found.">
             <p>
               <code>retinue agents new NAME</code>
-              ${" "}begins one.
+              ${" "}creates one.
             </p>
           <//>
         `
@@ -108,7 +108,7 @@ function Agent({ agent, isOpen, onStart, onTrust }) {
               agent.runnable &&
               html`<${Button} kind="primary" icon="plus" onClick=${() => onStart(agent.name)}>New run<//>`
             }
-            ${isDoubtful && html`<${Button} kind="primary" onClick=${onTrust}>Look at it and accept…<//>`}
+            ${isDoubtful && html`<${Button} kind="primary" onClick=${onTrust}>Review and approve…<//>`}
           </div>
           ${
             detail?.body &&

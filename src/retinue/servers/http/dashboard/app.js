@@ -23,11 +23,15 @@ const VIEW_KEYS = { "": "g", usage: "o", agents: "a", system: "s" };
 const WIDE = "(min-width: 1800px)"; // where a run and the list fit beside each other
 const BANNER_DELAY = 700; // milliseconds without a connection before the banner appears
 
+let openings = 0;
+
 function App() {
   const parts = useRoute();
-  const [open, show] = useState(null);
+  const [open, setOpen] = useState(null);
+  // Each opening has its own key: a late event of a closed dialog must not close the next one.
+  const show = (next) => setOpen({ ...next, key: ++openings });
   const draft = useRef(null);
-  const close = () => show(null);
+  const close = () => setOpen((now) => (now === open ? null : now));
   const start = (agent = "") => show({ kind: "new", agent });
   const openNew = () => start();
   const openHelp = () => show({ kind: "help" });
@@ -51,15 +55,18 @@ function App() {
     [parts],
   );
   useFocusOnNavigation(parts);
+  // The dialogs come first: a view that is replaced moves its next siblings, and a dialog that moves is modal no more.
   return html`
+    <div>
+      ${open?.kind === "new" && html`<${NewRun} key=${open.key} agent=${open.agent} edited=${open.edited} draft=${draft} onClose=${close} />`}
+      ${open?.kind === "palette" && html`<${Palette} key=${open.key} onClose=${close} onStart=${start} />`}
+      ${open?.kind === "help" && html`<${Help} key=${open.key} onClose=${close} />`}
+    </div>
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Head} view=${["runs", "compare"].includes(parts[0]) ? "" : (parts[0] ?? "")} onNew=${openNew} onHelp=${openHelp} onPalette=${actions.palette} />
     <${Banner} />
     <${View} parts=${parts} onNew=${openNew} onStart=${start} />
     <${LiveRegion} />
-    ${open?.kind === "new" && html`<${NewRun} agent=${open.agent} edited=${open.edited} draft=${draft} onClose=${close} />`}
-    ${open?.kind === "palette" && html`<${Palette} onClose=${close} onStart=${start} />`}
-    ${open?.kind === "help" && html`<${Help} onClose=${close} />`}
   `;
 }
 
@@ -132,7 +139,7 @@ function ConnectionLost({ since }) {
   useEffect(pollHealth, []);
   const when = `No connection to Retinue since ${clock(since)}.`;
   return html`
-    <span>${when} What you see is from then; it comes back by itself.</span>
+    <span>${when} The page shows the state of that time and reconnects by itself.</span>
     <${Button} onClick=${reconnect}>Try now<//>
   `;
 }

@@ -20,8 +20,8 @@ export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } 
   ].filter(([, one, other]) => one || other);
   const removed = (facts.toolsRemoved ?? []).map(({ tool, by }) => `${tool} (by ${by})`);
   const more = [
-    removed.length > 0 && ["Taken away", removed.join(", ")],
-    facts.toolsMissing?.length > 0 && ["Not there", facts.toolsMissing.join(", ")],
+    removed.length > 0 && ["Removed tools", removed.join(", ")],
+    facts.toolsMissing?.length > 0 && ["Missing tools", facts.toolsMissing.join(", ")],
     facts.notApplied?.length > 0 && ["Not applied", facts.notApplied.join(", ")],
     ["Secrets masked", count(facts.masks ?? 0)],
     facts.droppedBytes > 0 && ["Output dropped", `${count(facts.droppedBytes)} bytes`],
@@ -29,7 +29,7 @@ export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } 
       "Process",
       facts.process.signal ? `signal ${facts.process.signal}` : `exit ${facts.process.code}`,
     ],
-    facts.saved === false && ["Stored", "not all of it"],
+    facts.saved === false && ["Stored", "incompletely"],
   ];
   return html`
     <${Part} title="Declared and actual">
@@ -54,7 +54,7 @@ export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } 
         </tbody>
       </table>
       ${actual && html`<${Pairs} rows=${more} />`}
-      ${!actual && html`<p class="muted">What really happened is told when it ends.</p>`}
+      ${!actual && html`<p class="muted">Actual values are known once the run has ended.</p>`}
     <//>
   `;
 }

@@ -29,7 +29,7 @@ function Spent({ detail, isInTool }) {
   const times = Object.entries(TIME_LABELS).map(([key, word]) => [key, word, spent[key] ?? 0]);
   const sum = times.reduce((all, [, , seconds]) => all + seconds, 0) || 1;
   return html`
-    <${Part} title="Where time and money went">
+    <${Part} title="Time and cost">
       <div class="stack" aria-hidden="true">
         ${times.map(
           ([key, , seconds]) => html`<i key=${key} class=${key} style=${{ width: `${(seconds / sum) * 100}%` }} />`,
@@ -55,7 +55,7 @@ function Spent({ detail, isInTool }) {
           <tr>
             <th scope="row">Cost</th>
             <td>${cost(spent.cost)}</td>
-            <td class="muted">${spent.nestedCost != null && `${cost(spent.nestedCost)} below it`}</td>
+            <td class="muted">${spent.nestedCost != null && `${cost(spent.nestedCost)} in child runs`}</td>
           </tr>
         </tbody>
       </table>
@@ -164,15 +164,15 @@ function Location({ detail }) {
     ["Session", detail.session],
     ["Root", detail.root],
     ["Toolset", detail.surface],
-    ["Works in", detail.cwd],
-    ["Asked for", dateTime(detail.created)],
+    ["Directory", detail.cwd],
+    ["Queued at", dateTime(detail.created)],
     detail.owner && [
-      "Carried out by",
+      "Process",
       `process ${detail.owner.pid}${detail.owner.here ? " (this server)" : ` on ${detail.owner.host}`}`,
     ],
   ];
   return html`
-    <${Part} title="Where it is">
+    <${Part} title="Location">
       <${Pairs} rows=${rows} kind="mono" />
       <p class="muted">
         In a terminal:${" "}

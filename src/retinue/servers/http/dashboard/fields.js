@@ -78,7 +78,7 @@ export function Options({ known, more, onChange }) {
             ${engines.map(
               (one) => html`
                 <option key=${one.name} value=${one.name} disabled=${!one.available}>
-                  ${one.available ? one.name : `${one.name} (not there)`}
+                  ${one.available ? one.name : `${one.name} (not available)`}
                 </option>
               `,
             )}

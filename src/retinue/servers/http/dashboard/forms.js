@@ -12,7 +12,7 @@ import { Refusal, useRequest } from "./use-request.js";
 const MODES = {
   single: ["One run", ""],
   parallel: ["Parallel", "All at once; one that fails does not stop the others."],
-  chain: ["Chain", "One after the other. Each step is given the answer before it; {previous} in a task says where."],
+  chain: ["Chain", "One after the other. Each step gets the answer of the step before; {previous} in a task marks the place."],
 };
 let last = 0; // keys that identify tasks
 

@@ -77,7 +77,7 @@ function Cancel({ row, onClose }) {
     <${Dialog} title="Cancel this run?" onClose=${onClose}>
       <p>
         <b><${Line} text=${row.name} /></b>
-        ${" "}stops, and whatever it asked others for. What it wrote so far is kept, and it can be resumed.
+        ${" "}stops, and its child runs with it. What it wrote so far is kept, and it can be resumed.
       </p>
       <${Refusal} failure=${failure} />
       <footer>
@@ -92,7 +92,7 @@ function Extend({ row, onClose }) {
   const [minutes, set] = useState("15");
   const [send, failure, isSending] = useRequest(async () => {
     await post(runPath(row.run, "/extend"), { seconds: Number(minutes) * 60 });
-    announce([`${row.name} has ${minutes} minutes more`]);
+    announce([`${row.name} got ${minutes} more minutes`]);
     onClose();
   });
   const submit = (event) => {

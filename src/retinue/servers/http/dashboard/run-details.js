@@ -78,7 +78,7 @@ export function TaskAndFailure({ detail, onResume }) {
         isLong &&
         html`
           <button type="button" class="link" aria-expanded=${isOpen} onClick=${() => open(!isOpen)}>
-            ${isOpen ? "Less" : "The whole task"}
+            ${isOpen ? "Less" : "Show the whole task"}
           </button>
         `
       }

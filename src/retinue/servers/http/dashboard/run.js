@@ -82,7 +82,7 @@ function useRunCommands(detail, tree, setTab) {
 function RunNotFound() {
   return html`
     <${Failed} error=${{ message: "There is no such run." }}>
-      <p>Its session may have been deleted, or the address is not whole.</p>
+      <p>Its session may have been deleted, or the address is incomplete.</p>
       <a class="button" href="#/">To the activity</a>
     <//>
   `;

@@ -53,7 +53,7 @@ export function Tool({ item, below, isOver }) {
     ${
       below.length > 0 &&
       html`
-        <ul class="below" aria-label="Runs it asked for">
+        <ul class="below" aria-label="Child runs">
           ${below.map((row) => html`<${Row} key=${row.run} row=${row} />`)}
         </ul>
       `
@@ -83,7 +83,7 @@ function delegatedTo(args) {
 }
 
 function Result({ text, path }) {
-  if (!text) return html`<p class="muted">Nothing.</p>`;
+  if (!text) return html`<p class="muted">Empty.</p>`;
   const language = detectLanguage(text, path);
   return html`<${Block} text=${language === "json" ? formatJson(text) : text} language=${language} kind="output" />`;
 }

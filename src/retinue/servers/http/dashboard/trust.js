@@ -6,25 +6,25 @@ import { roundDuration, toolNames } from "./format.js";
 import { Refusal, useRequest } from "./use-request.js";
 import { Block, Pairs } from "./untrusted-text.js";
 
-export const TRUST = { trusted: "accepted", untrusted: "not accepted yet", changed: "changed since it was accepted" };
+export const TRUST = { trusted: "approved", untrusted: "not approved", changed: "changed since approval" };
 
 export function Terms({ agent }) {
   const facts = [
     ["Tools", `${toolNames(agent.tools)}${agent.readonly ? " (read-only)" : ""}`],
-    agent.delegates && ["Delegates", "where the depth allows"],
-    agent.deniedTools?.length > 0 && ["Never", agent.deniedTools.join(", ")],
-    ["Model", agent.model ?? "the engine's own"],
-    ["Engine", agent.engine ?? "the best there is"],
+    agent.delegates && ["Delegates", "if Max depth allows it"],
+    agent.deniedTools?.length > 0 && ["Denied tools", agent.deniedTools.join(", ")],
+    ["Model", agent.model ?? "default of the engine"],
+    ["Engine", agent.engine ?? "auto"],
     agent.timeout && ["Timeout", roundDuration(agent.timeout)],
     agent.skills?.length > 0 && ["Skills", agent.skills.join(", ")],
     agent.fallbackModels?.length > 0 && ["Other models", agent.fallbackModels.join(", ")],
     agent.extensions?.length > 0 && ["Extensions", agent.extensions.join(", ")],
     agent.extraArgs?.length > 0 && ["Arguments", agent.extraArgs.join(" ")],
-    agent.environment?.length > 0 && ["Sees of the environment", agent.environment.join(", ")],
+    agent.environment?.length > 0 && ["Environment variables", agent.environment.join(", ")],
     ["File", agent.file ?? "built in"],
     agent.trust in TRUST && ["Trust", TRUST[agent.trust]],
     agent.shadowed.length > 0 && [
-      "In its shadow",
+      "Shadows",
       agent.shadowed.map((one) => `${one.layer}: ${one.file ?? "built in"}`).join(", "),
     ],
   ].filter(Boolean);
@@ -41,9 +41,9 @@ export function Trust({ agent, onClose, onDone }) {
     onClose();
   });
   return html`
-    <${Dialog} title="Accept this agent?" onClose=${onClose} wide>
+    <${Dialog} title="Approve this agent?" onClose=${onClose} wide>
       <p>
-        It comes with the files of this project. Once accepted it runs with these tools and this model, until its file
+        It is part of the files of this project. Once approved, it runs with these tools and this model until its file
         changes.
       </p>
       <${Terms} agent=${detail?.name ? detail : agent} />
@@ -57,7 +57,7 @@ export function Trust({ agent, onClose, onDone }) {
       <${Refusal} failure=${failure ?? detail?.error} />
       <footer>
         <${Button} onClick=${onClose}>Not now<//>
-        <${Button} kind="primary" onClick=${send} disabled=${isSending || !detail?.name}>Accept<//>
+        <${Button} kind="primary" onClick=${send} disabled=${isSending || !detail?.name}>Approve<//>
       </footer>
     <//>
   `;
