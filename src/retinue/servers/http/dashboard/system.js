@@ -87,7 +87,7 @@ function Settings({ settings, problems }) {
       }
       <p class="muted">
         Change a setting in your config.toml, whose path ${" "}<code>retinue doctor</code> prints, or with a variable such as
-        ${" "}<code>RETINUE_TIMEOUT=30m</code>. The file of a project may only tighten limits.
+        ${" "}<code>RETINUE_TIMEOUT=1800</code>. The file of a project may only tighten limits.
       </p>
       <details class="fold">
         <summary data-nav>
