@@ -106,10 +106,10 @@ def test_blocks_of_the_page_about_keys_run_with_only_a_key(place, environment, m
 
 
 @pytest.mark.process
-def test_sixty_seconds_of_the_readme_are_answered_by_a_model_with_only_a_key(place, environment, model):
+def test_examples_of_the_readme_are_answered_by_a_model_with_only_a_key(place, environment, model):
     """The answers differ from those shown, which are of the offline engine: only ids are compared."""
     readme = ROOT / "README.md"
-    start, end = (readme.read_text("utf-8").count("\n", 0, at) for at in section_range(readme, "Sixty seconds"))
+    start, end = (readme.read_text("utf-8").count("\n", 0, at) for at in section_range(readme, "Examples"))
     reader = PageReader(place, {**environment, "OPENAI_API_KEY": "sk-1", "OPENAI_BASE_URL": f"{model.url}/v1"})
     shown = [block for block in blocks(readme) if start < block.line <= end and block.language == "console"]
     for block in shown:
@@ -233,8 +233,8 @@ def test_results_page_names_every_key_of_a_result(tmp_path):
         assert f"`{key}`" in text, key
 
 
-def test_result_in_the_readme_has_only_real_keys(tmp_path):
-    (shown,) = (block for block in blocks(ROOT / "README.md") if block.language == "json")
+def test_result_in_the_page_of_results_has_only_real_keys(tmp_path):
+    shown, *_ = (block for block in blocks(ROOT / "docs" / "results.md") if block.language == "json")
     documented, real = msgspec.json.decode(shown.text), result_json(RunResult(spec=make_run_spec(tmp_path)))
     assert documented.keys() <= real.keys()
     assert documented["actual"].keys() <= real["actual"].keys()
