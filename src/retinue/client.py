@@ -23,6 +23,7 @@ from retinue.agents.registry import AgentSet
 from retinue.agents.trust import TrustStore
 from retinue.composition import TOOLSET_DEFAULTS, TOOLSETS, RetinueParts
 from retinue.config.directories import state_folder
+from retinue.config.placeholders import drop_placeholders
 from retinue.config.run_environment import read_depth, read_tool_ceiling
 from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_settings
 from retinue.engines.base import EngineInfo
@@ -76,7 +77,7 @@ class Retinue(StoredSessions):
             ValueError: a setting does not exist, or cannot have this value.
         """
         # A copy: `os.environ` decodes every name and value again on each access, for every run.
-        self._environ: Mapping[str, str] = dict(os.environ) if environ is None else environ
+        self._environ: Mapping[str, str] = drop_placeholders(os.environ if environ is None else environ)
         self._cwd = str(Path(cwd or "").absolute())
         self._setting_overrides = _validate_settings({**(settings or {}), **({"engine": engine} if engine else {})})
         self._parts = RetinueParts(

@@ -104,6 +104,7 @@ def _describe_pi(environ: Mapping[str, str], owns_process: bool, share_processes
         not_installed_reason=lambda: installation.not_installed_reason(environ),
         not_configured_reason=lambda: installation.not_configured_reason(environ),
         provider_variables=lambda models, provider: pi_providers.provider_variables(models, provider, environ),
+        configured_variables=lambda: pi_providers.configured_variables(environ),
         summary="the pi coding agent, with your own models, extensions and login",
     )
 
@@ -123,6 +124,7 @@ def _describe_claude(environ: Mapping[str, str], owns_process: bool, share_proce
         not_installed_reason=lambda: installation.not_installed_reason(environ),
         not_installed_reason_with_key=lambda: installation.no_program_reason(environ),
         provider_variables=lambda _models, _provider: installation.provider_variables(environ),
+        configured_variables=lambda: installation.provider_variables(environ),
         api_key_variable="ANTHROPIC_API_KEY",
         setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
         summary="Claude Code, with your own key or login",
@@ -152,6 +154,7 @@ def _describe_api(
         not_installed_reason=lambda: None,
         not_configured_reason=lambda: providers.not_configured_reason(environ, servers),
         provider_variables=lambda models, provider: providers.provider_variables(models, provider, environ, servers),
+        configured_variables=lambda: providers.configured_variables(environ, servers),
         find_model_problem=lambda model, provider, variables: providers.find_model_problem(
             model, provider, variables, servers
         ),

@@ -23,11 +23,11 @@ def config() -> Path:
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_install_adds_the_entry_and_uninstall_removes_it(cli, place, host):
-    done = cli("install", host, "--yes")
+    done = cli("install", host, "--yes", RETINUE_ENGINE="offline")
     assert (done.exit_code, done.stdout) == (0, "")
     assert f"Retinue is installed in {HOSTS[host].title} (" in done.stderr
     assert "+" in done.stderr
-    again = cli("install", host)
+    again = cli("install", host, RETINUE_ENGINE="offline")
     assert (again.exit_code, "already installed" in again.stderr) == (0, True)
     assert cli("doctor", "--json", RETINUE_ENGINE="offline").exit_code == 0
     gone = cli("uninstall", host, "--yes")
@@ -199,6 +199,40 @@ def test_install_without_an_engine_warns_that_calls_are_refused(cli, arguments, 
     assert sentence in done.stderr
     assert sentence in cli("doctor", **empty).stdout
     assert "are refused" not in cli("install", "claude", "--yes", "--", "--engine", "offline", **empty).stderr
+
+
+# -- the environment of the host -------------------------------------------------------------------
+
+NO_ENGINE = {"PATH": "/nowhere", "RETINUE_PI": "", "ANTHROPIC_API_KEY": "", "RETINUE_CLAUDE": "/nowhere"}
+WITH_KEY = {**NO_ENGINE, "OPENAI_API_KEY": "sk-0123456789abcdef"}
+
+
+@pytest.mark.parametrize(
+    ("host", "line"), [("codex", '"OPENAI_API_KEY", '), ("gemini", '"OPENAI_API_KEY": "$OPENAI_API_KEY"')]
+)
+def test_install_writes_the_names_of_variables_and_no_value(cli, host, line):
+    done = cli("install", host, "--yes", **WITH_KEY, RETINUE_TIMEOUT="5m", UNRELATED="1")
+    assert done.exit_code == 0
+    assert line in done.stderr
+    assert "RETINUE_TIMEOUT" in done.stderr
+    assert "UNRELATED" not in done.stderr
+    assert "are refused" not in done.stderr
+    written = Path(json.loads(cli("install", host, "--json", "--dry-run", **WITH_KEY).stdout)["file"]).read_text()
+    assert "sk-0123" not in written
+
+
+@pytest.mark.parametrize("host", ["codex", "gemini"])
+def test_doctor_reports_a_key_that_the_host_does_not_pass(cli, host):
+    cli("install", host, "--yes", **NO_ENGINE)
+    title = HOSTS[host].title
+    reported = json.loads(cli("doctor", "--json", **WITH_KEY).stdout)
+    (sentence,) = reported["broken"]
+    assert sentence.startswith(f"Calls from {title} are refused, as it does not pass OPENAI_API_KEY")
+    assert sentence.endswith(f"to its servers. Run: retinue install {host}")
+    assert "OPENAI_API_KEY" in reported["hosts"][0]["missingVariables"]
+    assert "sk-0123" not in json.dumps(reported)
+    cli("install", host, "--yes", **WITH_KEY)
+    assert json.loads(cli("doctor", "--json", **WITH_KEY).stdout)["broken"] == []
 
 
 # -- what the host will start ----------------------------------------------------------------------

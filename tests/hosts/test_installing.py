@@ -262,7 +262,7 @@ def test_working_installation_has_no_fault(host, tmp_path):
     file = host.config_path(machine, None)
     install(host, file, command=own_command())
     (found,) = find_installations(machine, tmp_path)
-    assert (found.name, found.file, found.fault) == (host.name, str(file), None)
+    assert (found.status.name, found.status.file, found.status.fault) == (host.name, str(file), None)
 
 
 @each_host
@@ -270,7 +270,7 @@ def test_missing_command_is_a_fault_with_what_to_do(host, tmp_path):
     machine = HostMachine({"HOME": str(tmp_path / "home")})
     install(host, host.config_path(machine, tmp_path), command=("/nowhere/retinue",))
     (found,) = find_installations(machine, tmp_path)
-    assert found.fault == (
+    assert found.status.fault == (
         f"{host.title} starts a program that is not there (/nowhere/retinue). "
         f"Run: retinue install {host.name} --project"
     )
@@ -281,5 +281,5 @@ def test_missing_extension_is_a_fault(tmp_path):
     entry = {**host.make_entry(own_command(), None, ()), "extension": "file:///nowhere/index.js"}
     apply_change(plan_install(host.config_path(machine, None), host.editor, entry))
     (found,) = find_installations(machine, tmp_path / "elsewhere")
-    assert found.fault
-    assert "loads an extension that is not there any more (file:///nowhere/index.js)" in found.fault
+    assert found.status.fault
+    assert "loads an extension that is not there any more (file:///nowhere/index.js)" in found.status.fault

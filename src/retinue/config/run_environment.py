@@ -39,12 +39,20 @@ def _parse_number(text: str | None) -> int | None:
     return int(text) if text and text.isascii() and text.isdigit() else None
 
 
-ALLOWED_VARIABLES = frozenset({
-    "COLORTERM", "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ",
-    "USER", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
-    # Needed to reach a provider from behind a proxy.
+FOLDER_VARIABLES = frozenset({
+    "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME",
+})  # fmt: skip
+"""Variables of the folders of settings, state and sockets."""
+
+NETWORK_VARIABLES = frozenset({
     "ALL_PROXY", "CURL_CA_BUNDLE", "HTTPS_PROXY", "HTTP_PROXY", "NODE_EXTRA_CA_CERTS", "NO_PROXY",
     "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE",
+})  # fmt: skip
+"""Variables needed to reach a provider from behind a proxy. Proxies are commonly written in lower case."""
+
+ALLOWED_VARIABLES = FOLDER_VARIABLES | NETWORK_VARIABLES | frozenset({
+    "COLORTERM", "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TEMP", "TERM", "TMP", "TMPDIR", "TZ",
+    "USER",
     # Windows programs do not start without these.
     "APPDATA", "COMSPEC", "LOCALAPPDATA", "PATHEXT", "PROGRAMDATA", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT",
     "USERPROFILE", "WINDIR",
@@ -61,7 +69,6 @@ def build_child_environment(
     needed = tuple(engine)
     names = ALLOWED_VARIABLES | {*needed, *agent}
     prefixes = (*ALLOWED_PREFIXES, *(name[:-1] for name in needed if name.endswith("*")))
-    # Proxies are commonly written in lower case.
     return {
         name: value
         for name, value in environ.items()

@@ -107,6 +107,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
         frozenset()
     )
     """Return the variables the providers of a run need, from the models of its attempts and its agent's provider."""
+    configured_variables: Callable[[], frozenset[str]] = frozenset
+    """Return the variables of all providers that can be used here, for the environment of another process."""
     find_model_problem: Callable[[str | None, str | None, Mapping[str, str]], Failure | None] = (
         lambda _model, _provider, _environ: None
     )

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from retinue.config.directories import home_folder, pi_folder
 from retinue.hosts.config_editors import ConfigEditor, ConfigEntry, JsonEditor, TomlEditor, WholeFileEditor
+from retinue.hosts.environments import EnvironmentRules, PassesAll, PassesInnocuous, PassesNamed
 
 WINDOWS, MACOS = "win32", "darwin"
 
@@ -99,6 +100,8 @@ class Host(Struct, frozen=True, kw_only=True):
     """The configuration of a project, below its folder."""
     make_entry: Callable[[Sequence[str], str | None, Sequence[str]], ConfigEntry]
     """Makes the entry from the command that starts Retinue, the toolsets and further arguments."""
+    environment: EnvironmentRules = PassesAll()
+    """How it makes the environment of a server it starts."""
     speaks_mcp: bool = True
 
     def config_path(self, machine: HostMachine, project: Path | None) -> Path:
@@ -181,6 +184,7 @@ HOSTS: Mapping[str, Host] = {
             user_path=codex_config_path,
             project_path=".codex/config.toml",
             make_entry=_codex_entry,
+            environment=PassesNamed(),
         ),
         Host(
             name="gemini",
@@ -189,6 +193,7 @@ HOSTS: Mapping[str, Host] = {
             user_path=gemini_config_path,
             project_path=".gemini/settings.json",
             make_entry=_gemini_entry,
+            environment=PassesInnocuous(),
         ),
         Host(
             name="opencode",
@@ -197,6 +202,7 @@ HOSTS: Mapping[str, Host] = {
             user_path=opencode_config_path,
             project_path="opencode.json",
             make_entry=_opencode_entry,
+            environment=PassesAll("environment"),
         ),
         Host(
             name="cursor",

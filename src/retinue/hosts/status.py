@@ -8,7 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +19,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Struct, structs
 
+from retinue.config.placeholders import drop_placeholders
 from retinue.hosts.changes import read_text
 from retinue.hosts.config_editors import ConfigEntry, UnsupportedConfigError
 from retinue.hosts.hosts import HOSTS, WINDOWS, Host, HostMachine, own_command
@@ -39,6 +40,15 @@ class HostStatus(Struct, frozen=True, rename="camel"):
     """Whether the command is this installation of Retinue."""
     tools: int | None = None
     """Number of tools offered when the command was started; None if it was not started."""
+    is_project: bool = False
+    """Whether the file is that of a project."""
+    missing_variables: tuple[str, ...] = ()
+    """Variables of this environment that Retinue needs, and that the host does not pass to its servers."""
+
+    @property
+    def remedy(self) -> str:
+        """Return the command that installs Retinue again in the same file."""
+        return f"retinue install {self.name}{' --project' if self.is_project else ''}"
 
     @property
     def engine(self) -> str | None:
@@ -51,8 +61,20 @@ class HostStatus(Struct, frozen=True, rename="camel"):
         return None
 
 
-def find_installations(machine: HostMachine, cwd: Path) -> Iterator[HostStatus]:
-    """Yield the hosts in which Retinue is installed, for the user and for the project; skip unreadable files."""
+class HostInstallation(Struct, frozen=True):
+    """A host in which Retinue is installed, with the environment in which it starts Retinue."""
+
+    status: HostStatus
+    environ: Mapping[str, str]
+
+
+def find_installations(
+    machine: HostMachine, cwd: Path, needed_variables: Sequence[str] = ()
+) -> Iterator[HostInstallation]:
+    """Yield the hosts in which Retinue is installed, for the user and for the project; skip unreadable files.
+
+    `needed_variables` are names of this environment that every host should pass.
+    """
     for host in HOSTS.values():
         # In the home folder the files of project and user are the same.
         files = {host.config_path(machine, project): project for project in (cwd, None)}
@@ -60,25 +82,33 @@ def find_installations(machine: HostMachine, cwd: Path) -> Iterator[HostStatus]:
             with suppress(UnsupportedConfigError):
                 entry = host.editor.find_entry(read_text(file) or "")
                 if entry is not None:
-                    yield _host_status(host, file, entry, project, machine.platform)
+                    yield describe_installation(host, file, entry, project, machine, needed_variables)
 
 
-async def probe_hosts(found: Sequence[HostStatus], cwd: str) -> tuple[HostStatus, ...]:
-    """Start the command of each host once and return the hosts with the result.
+async def probe_hosts(found: Sequence[HostInstallation], cwd: str) -> tuple[HostInstallation, ...]:
+    """Start each command in the environment of its host and return the hosts with the result.
 
     Only this installation of Retinue is started: a project's file may name any program.
     """
-    offered: dict[tuple[str, ...], int | str] = {}
+    offered: dict[Hashable, int | str] = {}
 
-    async def start(host: HostStatus) -> None:
-        offered[host.command] = await list_offered_tools(
-            host.command, speaks_mcp=HOSTS[host.name].speaks_mcp, cwd=cwd, environ=os.environ
+    async def start(key: Hashable, host: HostInstallation) -> None:
+        offered[key] = await list_offered_tools(
+            host.status.command, speaks_mcp=HOSTS[host.status.name].speaks_mcp, cwd=cwd, environ=host.environ
         )
 
     async with anyio.create_task_group() as group:
-        for host in {each.command: each for each in found if each.is_ours and not each.fault}.values():
-            group.start_soon(start, host)
-    return tuple(_with_probe_result(host, offered.get(host.command)) for host in found)
+        started = [each for each in found if each.status.is_ours and not each.status.fault]
+        for key, host in {_probe_key(each): each for each in started}.items():
+            group.start_soon(start, key, host)
+    return tuple(
+        structs.replace(host, status=_with_probe_result(host.status, offered.get(_probe_key(host)))) for host in found
+    )
+
+
+def _probe_key(host: HostInstallation) -> Hashable:
+    """Return what is equal for hosts that start the same command in the same environment."""
+    return host.status.command, frozenset(host.environ.items())
 
 
 def _with_probe_result(host: HostStatus, offered: int | str | None) -> HostStatus:
@@ -90,16 +120,28 @@ def _with_probe_result(host: HostStatus, offered: int | str | None) -> HostStatu
     return structs.replace(host, fault=fault)
 
 
-def _host_status(host: Host, file: Path, entry: ConfigEntry, project: Path | None, platform: str) -> HostStatus:
+def describe_installation(
+    host: Host,
+    file: Path,
+    entry: ConfigEntry,
+    project: Path | None,
+    machine: HostMachine,
+    needed_variables: Sequence[str] = (),
+) -> HostInstallation:
+    """Return what a host with this entry starts, and in which environment."""
     command, own = host_command(host, entry), own_command()
-    return HostStatus(
+    environ = drop_placeholders(host.environment.build_environment(machine.environ, entry))
+    status = HostStatus(
         host.name,
         host.title,
         str(file),
-        _find_fault(host, entry, project, platform),
+        _find_fault(host, entry, project, machine.platform),
         command,
         command[: len(own) + 1] == (*own, "mcp" if host.speaks_mcp else "bridge"),
+        is_project=project is not None,
+        missing_variables=tuple(name for name in needed_variables if name not in environ),
     )
+    return HostInstallation(status, environ)
 
 
 def host_command(host: Host, entry: ConfigEntry) -> tuple[str, ...]:

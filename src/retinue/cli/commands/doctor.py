@@ -36,8 +36,9 @@ from retinue.cli.run_output import format_setting_problem
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.config.settings import SETTING_RULES, SettingProblem
+from retinue.hosts.environments import list_needed_variables
 from retinue.hosts.hosts import HostMachine
-from retinue.hosts.status import HostStatus, find_installations, probe_hosts
+from retinue.hosts.status import HostInstallation, HostStatus, find_installations, probe_hosts
 from retinue.model.errors import RefusedError
 from retinue.model.results import RunResult
 from retinue.output.truncate import format_size
@@ -110,7 +111,9 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
     problems = tuple(
         dict.fromkeys(problem for name in retinue.toolsets for problem in retinue.settings(name).problems)
     )
-    installed = tuple(find_installations(HostMachine(os.environ), Path(retinue.cwd)))
+    model = retinue.settings("single").settings.model
+    needed = list_needed_variables(os.environ, retinue.engines.values(), model)
+    installed = tuple(find_installations(HostMachine(os.environ), Path(retinue.cwd), needed))
     roster, hosts = retinue.roster(), await probe_hosts(installed, retinue.cwd)
     return DiagnosisReport(
         version=__version__,
@@ -122,13 +125,13 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
         processes=retinue.containment[1],
         agents=len(roster.names()),
         broken_agents=tuple(map(str, roster.problems)),
-        hosts=hosts,
+        hosts=tuple(host.status for host in hosts),
         settings=tuple(_list_settings(retinue)),
         problems=problems,
         broken=(
             *_list_problems(retinue, engines, state, problems),
-            *(host.fault for host in hosts if host.fault),
-            *list_hosts_without_engine(retinue, engines, hosts),
+            *(host.status.fault for host in hosts if host.status.fault),
+            *list_hosts_without_engine(retinue, hosts),
         ),
     )
 
@@ -219,21 +222,36 @@ def _list_problems(
             yield f"{text}{'' if text.endswith('?') else '.'} Fix it there."
 
 
-def list_hosts_without_engine(
-    retinue: Retinue, engines: tuple[EngineStatus, ...], hosts: tuple[HostStatus, ...]
-) -> Iterator[str]:
-    """Yield a sentence for hosts whose calls are refused because no engine with a language model is available."""
-    usual = retinue.settings("single").settings.engine
-    titles = dict.fromkeys(host.title for host in hosts if not host.fault and (host.engine or usual) == AUTO)
-    if titles and not any(engine.is_chosen and engine.uses_models for engine in engines):
-        yield (
-            f"Calls from {', '.join(titles)} are refused, as no engine with a language model is ready. "
-            "`retinue setup` names what each lacks, and tries it."
-        )
-    missing = {name: kind.not_installed_reason() for name, kind in retinue.engines.items()}
+def list_hosts_without_engine(retinue: Retinue, hosts: Iterable[HostInstallation]) -> Iterator[str]:
+    """Yield the reasons why calls from hosts are refused: no engine can be used in their environment."""
+    titles: dict[str, list[str]] = {}
     for host in hosts:
-        if (name := host.engine or usual) != AUTO and (why := missing.get(name)):
-            yield f"Calls from {host.title} are refused, as the engine {name} cannot be used: {why}"
+        if not host.status.fault and (reason := _find_refusal(retinue, host)):
+            titles.setdefault(reason, []).append(host.status.title)
+    for reason, named in titles.items():
+        yield f"Calls from {', '.join(dict.fromkeys(named))} are refused, as {reason}"
+
+
+def _find_refusal(retinue: Retinue, host: HostInstallation) -> str | None:
+    """Return why calls from a host find no engine and what to do; None if they find one."""
+    named = host.status.engine
+    problem = _find_engine_problem(Retinue(cwd=retinue.cwd, environ=host.environ), named)
+    if problem and host.status.missing_variables and _find_engine_problem(retinue, named) is None:
+        missing = ", ".join(host.status.missing_variables)
+        return f"it does not pass {missing} to its servers. Run: {host.status.remedy}"
+    return problem
+
+
+def _find_engine_problem(retinue: Retinue, named: str | None) -> str | None:
+    """Return why the engine that is named, or else configured, cannot be used by a server; None if it can."""
+    name = named or retinue.settings("single").settings.engine
+    if name == AUTO:
+        if _find_model_engine(list_engine_status(retinue)):
+            return None
+        return "no engine with a language model is ready. `retinue setup` names what each lacks, and tries it."
+    kind = retinue.engines.get(name)
+    why = kind.not_installed_reason() if kind else None
+    return f"the engine {name} cannot be used: {why}" if why else None
 
 
 def _terminal_facts() -> dict[str, Any]:
@@ -424,7 +442,8 @@ def _render_hosts(found: DiagnosisReport) -> list[str]:
 def _describe_host(host: HostStatus) -> str:
     """Return what the host gets when it starts Retinue."""
     if host.tools is not None:
-        return f"{pluralize(host.tools, 'tool')} when it is started"
+        missing = f", without {', '.join(host.missing_variables)} ({host.remedy})" if host.missing_variables else ""
+        return f"{pluralize(host.tools, 'tool')} when it is started{missing}"
     return "" if host.fault or host.is_ours else "starts another program, which was not tried"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +13,13 @@ from retinue.cli.options import TEXT, InvalidInputError, json_option
 from retinue.cli.printing import help_examples, is_interactive, make_printable, print_hint, print_json, print_warning
 from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
 from retinue.hosts.config_editors import UnsupportedConfigError
+from retinue.hosts.environments import list_needed_variables
 from retinue.hosts.hosts import HOSTS, Host, HostMachine, own_command
-from retinue.hosts.status import HostStatus, host_command
+from retinue.hosts.status import HostInstallation, describe_installation
 from retinue.support.formatting import unknown_name_message
+
+if TYPE_CHECKING:
+    from retinue.client import Retinue
 
 INSTALL_EXIT_CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
 
@@ -62,10 +67,15 @@ def install(
     vscode. The change is shown first; what was there is kept beside the file. Doing it again changes nothing more.
     What follows -- is given to `retinue mcp` whenever the host starts it; for pi to `retinue bridge`.
     """
-    found = HOSTS[host]
-    file = found.config_path(HostMachine(os.environ), Path() if project else None)
+    from retinue.client import Retinue
+
+    found, folder, machine = HOSTS[host], Path() if project else None, HostMachine(os.environ)
+    file = found.config_path(machine, folder)
     _validate_arguments(found, toolset, arguments)
-    entry = found.make_entry(own_command(), toolset, arguments)
+    retinue = Retinue()
+    model = retinue.settings("single").settings.model
+    variables = list_needed_variables(os.environ, retinue.engines.values(), model)
+    entry = found.environment.name_variables(found.make_entry(own_command(), toolset, arguments), variables)
     try:
         change = plan_install(file, found.editor, entry)
         is_done = confirm_and_apply(change, found.title, "install", dry_run=dry_run, yes=yes)
@@ -74,7 +84,7 @@ def install(
             f"{file} was not changed: {error}. Add this by hand:\n\n{found.editor.manual_instructions(entry)}"
         ) from error
     if is_done and change.is_needed:
-        _warn_if_calls_refused(HostStatus(found.name, found.title, str(file), None, host_command(found, entry)))
+        _warn_if_calls_refused(retinue, describe_installation(found, file, entry, folder, machine, variables))
     _print_outcome(ctx, found, change, is_done=is_done, is_wanted=True, dry_run=dry_run, as_json=as_json)
 
 
@@ -161,13 +171,11 @@ def _validate_toolsets_and_engine(toolsets: Sequence[str], engine: str | None) -
         raise click.UsageError(unknown_name_message("engine", engine, engines))
 
 
-def _warn_if_calls_refused(host: HostStatus) -> None:
+def _warn_if_calls_refused(retinue: Retinue, host: HostInstallation) -> None:
     """Print a warning if every call of the host will be refused."""
-    from retinue.cli.commands.doctor import list_engine_status, list_hosts_without_engine
-    from retinue.client import Retinue
+    from retinue.cli.commands.doctor import list_hosts_without_engine
 
-    retinue = Retinue()
-    for sentence in list_hosts_without_engine(retinue, tuple(list_engine_status(retinue)), (host,)):
+    for sentence in list_hosts_without_engine(retinue, (host,)):
         print_warning(sentence)
 
 

@@ -435,6 +435,17 @@ def provider_variables(
     return frozenset(used)
 
 
+def configured_variables(environ: Mapping[str, str], providers: Mapping[str, Provider] = PROVIDERS) -> frozenset[str]:
+    """Return the variables of all providers that can be used; without those that give access to a whole cloud."""
+    own = (
+        (*each.key_variables, *filter(None, (each.base_url_variable,)))
+        for each in configured_providers(environ, providers)
+    )
+    return frozenset().union(
+        *own, *(each.variables for each in configured_extra_providers(environ) if each.required == ("api_key",))
+    )
+
+
 def choose_model(
     requested: str | None,
     provider: str | None,

@@ -142,6 +142,14 @@ def provider_variables(
     return frozenset(name for model in models for name in _variables(model, provider, configuration))
 
 
+def configured_variables(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the variables of all configured providers; those of a cloud only if pi uses it by default."""
+    configuration = PiConfiguration(environ)
+    used = [each for each in PROVIDERS if not _is_cloud(each) and configuration.is_configured(each)]
+    used += (*configuration.custom_providers(), *configuration.default_providers())
+    return frozenset().union(*map(configuration.variables_of, used))
+
+
 def _variables(model: str | None, provider: str | None, configuration: PiConfiguration) -> Iterator[str]:
     if model and provider:
         yield from configuration.variables_of(provider)
@@ -185,6 +193,10 @@ class PiConfiguration:
             return True
         sufficient = PROVIDERS[provider].sufficient if provider in PROVIDERS else ()
         return any(all(self._environ.get(name) for name in names) for names in sufficient)
+
+    def custom_providers(self) -> tuple[str, ...]:
+        """Return the providers of pi's `models.json`."""
+        return tuple(self._custom)
 
     def providers_named_by(self, model: str) -> list[str]:
         """Return the providers named by a model: `provider/model`, or those that declare it."""
