@@ -31,6 +31,7 @@ SCREEN = ScreenSize(width=100, height=27, max_lines=6)
 STYLES = {
     "name": "bold",
     "muted": "bright_black",
+    "tool": "cyan",
     "running": "cyan",
     "good": "green",
     "error": "red",

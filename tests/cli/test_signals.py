@@ -30,7 +30,7 @@ def test_signal_stops_the_runs_and_prints_their_partial_answers(cli, process, nu
     assert running.returncode == 130
     assert out == "what there was\n"
     assert "Stopping; what the runs had is kept." in err
-    assert "✗ aborted" in err
+    assert "✗ cancelled" in err
     assert "Traceback" not in err
     (session,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
     assert session["latest"]["failure"]["code"] == "aborted"
@@ -143,7 +143,7 @@ def test_windows_are_drawn_on_a_terminal_and_their_last_state_stays(process, ter
     assert running.wait(PROCESS_TIMEOUT) == 130
     assert running.stdout.read() == "what there was\n"
     assert rest.rindex("\x1b[?25h") > rest.find("\x1b[?25l")
-    assert "✗ explorer" in re.sub(r"\x1b\[[\d;]*m", "", rest)
+    assert "■ explorer" in re.sub(r"\x1b\[[\d;]*m", "", rest)
     assert "Session: " in rest
 
 

@@ -95,6 +95,14 @@ def test_runs_are_counted_by_phase():
     assert [progress.count(phase) for phase in RunState] == [1, 1, 1, 0]
 
 
+def test_elapsed_time_of_all_runs_ends_with_the_last_run():
+    running = progress_of(QUEUED, RunStarted())
+    (view,) = running.runs.values()
+    assert running.measure_elapsed(view.queued + 30) == 30
+    ended = progress_of(QUEUED, RunStarted(), RunEnded(elapsed=7.5))
+    assert ended.measure_elapsed(view.queued + 900) == (view.started or 0.0) - view.queued + 7.5
+
+
 def test_display_items_are_texts_and_tool_calls_in_order():
     view = progress_of(QUEUED, Text("a"), ToolCalled("c", "ls", {}), Notice("n", "x"), Text("b")).runs["a" * 32]
     assert view.display_items() == ("a", ToolUse("c", "ls", {}), "b")

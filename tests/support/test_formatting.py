@@ -4,7 +4,17 @@ import re
 
 import pytest
 
-from retinue.support.formatting import format_time, pluralize, suggest_spelling, unknown_name_message
+from retinue.support.formatting import (
+    format_cost,
+    format_count,
+    format_duration,
+    format_limit,
+    format_running_time,
+    format_time,
+    pluralize,
+    suggest_spelling,
+    unknown_name_message,
+)
 
 
 def test_pluralize_distinguishes_one_from_many():
@@ -32,3 +42,32 @@ def test_unknown_name_message_lists_known_names():
         "Unknown toolset: singel. Did you mean single? Toolsets: single, sticky"
     )
     assert unknown_name_message("tool", "x", toolsets, "Tools of y") == "Unknown tool: x. Tools of y: single, sticky"
+
+
+def test_durations_have_one_or_two_units():
+    assert [format_duration(seconds) for seconds in (7.44, 9.96, 59.4, 59.6, 330, 3600, 7500)] == [
+        "7.4s",
+        "10s",
+        "59s",
+        "1m 00s",
+        "5m 30s",
+        "1h 00m",
+        "2h 05m",
+    ]
+
+
+def test_running_time_is_in_whole_seconds_with_its_limit():
+    assert [format_running_time(3.9, 900), format_running_time(61)] == ["3s / 15m", "1m 01s"]
+    assert [format_limit(seconds) for seconds in (5, 90, 900, 3600, 5400)] == ["5s", "1m 30s", "15m", "1h", "1h 30m"]
+
+
+def test_counts_and_costs_are_short():
+    counts = (0, 999, 1_000, 9_949, 9_950, 999_499, 999_500, 2_000_000_000)
+    assert [format_count(number) for number in counts] == ["0", "999", "1.0k", "9.9k", "10k", "999k", "1.0M", "2.0G"]
+    assert [format_cost(dollars) for dollars in (0, 0.0004, 0.032, 0.32, 12)] == [
+        "$0",
+        "<$0.001",
+        "$0.032",
+        "$0.32",
+        "$12.00",
+    ]

@@ -187,12 +187,8 @@ def draw(monkeypatch):
 
 
 def test_answer_is_drawn_above_the_windows_while_it_is_written(draw):
-    assert draw(TextDelta("It is\n  in app.p")).split("\n")[:4] == [
-        "It is",
-        "  in app.p",
-        "",
-        "Sub-agents: 1 running",
-    ]
+    shown = draw(TextDelta("It is\n  in app.p"))
+    assert shown.startswith("It is\n  in app.p\n\nSub-agents: 1 running •")
 
 
 def test_text_before_a_tool_call_moves_from_the_answer_into_its_window(draw):
@@ -206,17 +202,17 @@ def test_long_answer_is_on_the_terminal_once_and_in_order(draw):
     text = "\n".join(f"line {number}" for number in range(40))
     deltas = [TextDelta(f"{line}\n") for line in text.split("\n")]
     shown = draw(*LOOKING, *deltas, Text(text), STOP, final(text), close=True)
-    assert shown.startswith(f"{text}\n\nSub-agents: 1 done\n")
+    assert shown.startswith(f"{text}\n\nSub-agents: 1 done • 0.0s\n")
     assert shown.count("line 7\n") == 1
 
 
 def test_failed_attempt_leaves_the_terminal_if_it_fits(draw):
     shown = draw(TextDelta("Half of"), RETRY, Text("All."), STOP, final("All."), close=True)
-    assert shown.startswith("All.\n\nSub-agents: 1 done\n")
+    assert shown.startswith("All.\n\nSub-agents: 1 done • 0.0s\n")
     assert "Half" not in shown
 
 
 def test_printed_lines_of_a_failed_attempt_are_marked(draw):
     half = TextDelta("".join(f"half {number}\n" for number in range(20)))
     shown = draw(half, RETRY, Text("All."), STOP, final("All."), close=True)
-    assert f"\n\n{NOT_THE_ANSWER}\n\nAll.\n\nSub-agents: 1 done\n" in shown
+    assert f"\n\n{NOT_THE_ANSWER}\n\nAll.\n\nSub-agents: 1 done • 0.0s\n" in shown

@@ -47,14 +47,14 @@ def browser(events):
 
 def test_browser_lists_all_runs_with_one_selected_and_the_keys(browser):
     assert browser.lines == [
-        "Sub-agents: 3 running",
-        "› ⠋ one • one00000 • 0 tools • 0s/600s",
+        "Sub-agents: 3 running • 0s",
+        "› ⠋ one: look • 0 tools • 0s / 10m • one00000",
         "    one says 38",
         "    one says 39",
-        "  ⠋ two • two00000 • 0 tools • 0s/600s",
+        "  ⠋ two: look • 0 tools • 0s / 10m • two00000",
         "    two says 38",
         "    two says 39",
-        "  ⠋ three • three000 • 0 tools • 0s/600s",
+        "  ⠋ three: look • 0 tools • 0s / 10m • three000",
         "    three says 39",
         "↑↓ Tab choose • Enter expand • c cancel • t transcript • q…",
     ]
@@ -80,7 +80,11 @@ def test_navigation_keys_select_another_run(browser, keys, run):
 @pytest.mark.parametrize("key", [KeyName.ENTER, KeyName.EXPAND])
 def test_selected_run_can_be_shown_alone_and_live(browser, key):
     browser.press(KeyName.TAB, key)
-    assert browser.lines[:3] == ["Sub-agents: 3 running", "⠋ two • two00000 • 0 tools • 0s/600s", "  two says 33"]
+    assert browser.lines[:3] == [
+        "Sub-agents: 3 running • 0s",
+        "⠋ two: look • 0 tools • 0s / 10m • two00000",
+        "  two says 33",
+    ]
     browser.events.add("two", Text("new"))
     assert browser.lines[8] == "  new"
     browser.press(key)
@@ -122,7 +126,7 @@ def test_transcript_is_scrolled_in_a_pager_and_closed(browser):
     browser.press(KeyName.HOME)
     assert browser.lines[1] == "line 0"
     assert browser.press("q") is None
-    assert browser.lines[0] == "Sub-agents: 3 running"
+    assert browser.lines[0] == "Sub-agents: 3 running • 0s"
     assert browser.press("q") == BrowserCommand("quit")
 
 
@@ -139,10 +143,10 @@ def test_single_run_shows_its_failure_and_session(events):
     browser = BrowserDriver(events)
     browser.press(KeyName.ENTER)
     assert browser.lines[1:5] == [
-        "✗ one • one00000 • 0 tools • 5s/600s",
+        "✗ one: look • 0 tools • timed out • 5.0s • one00000",
         "  (no output)",
         "  Timed out after 5s.",
-        "Session: one0000000000000",
+        "Session: one00000",
     ]
 
 

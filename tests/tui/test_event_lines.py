@@ -44,9 +44,9 @@ def test_event_with_news_is_a_line_with_the_name_of_its_run(events):
     )
     events.add("a-very-long-name", RunEnded(failure=Failure(ErrorCode.TIMEOUT, "Timed out."), elapsed=600.0))
     assert format_lines(events) == [
-        "explorer      ○ Where is it?",
+        "explorer      ○ explorer Where is it?",
         "explorer      started",
-        "a-very-long…  ○ look",
+        "a-very-long…  ○ a-very-l look",
         "a-very-long…  started",
         "explorer      → grep /x/ → *.py",
         "explorer      → bash make",
@@ -56,7 +56,28 @@ def test_event_with_news_is_a_line_with_the_name_of_its_run(events):
         "explorer      ! disk full",
         "explorer      “Here it is.”",
         "explorer      ✓ done in 1.3s (session explorer)",
-        "a-very-long…  ✗ timeout after 600.0s (session a-very-l)",
+        "a-very-long…  ✗ timed out after 600.0s (session a-very-l)",
+    ]
+
+
+def test_runs_of_the_same_name_are_numbered_in_order_of_start(events):
+    for run in ("one", "two", "three"):
+        events.start(run, name="implementer", parent="one" if run == "three" else None, depth=1 + (run == "three"))
+    events.start("four", name="explorer")
+    for run in ("two", "three", "one"):
+        events.add(run, Text("Done."), parent="one" if run == "three" else None, depth=1 + (run == "three"))
+    assert format_lines(events) == [
+        "implementer   ○ one00000 look",
+        "implementer   started",
+        "implement…#2  ○ two00000 look",
+        "implement…#2  started",
+        "  implement…#3  ○ three000 look",
+        "  implement…#3  started",
+        "explorer      ○ four0000 look",
+        "explorer      started",
+        "implement…#2  “Done.”",
+        "  implement…#3  “Done.”",
+        "implementer   “Done.”",
     ]
 
 
@@ -68,8 +89,8 @@ def test_failure_is_shown_for_child_runs_and_for_unprinted_top_runs(events):
     events.add("top", failed)
     printed, watched = format_lines(events), format_lines(events, results_printed=False)
     assert printed[-2:] == [
-        "  below         ✗ provider after 0.1s (session below000): The key is wrong.",
-        "top           ✗ provider after 0.1s (session top00000)",
+        "  below         ✗ failed (provider) after 0.1s (session below000): The key is wrong.",
+        "top           ✗ failed (provider) after 0.1s (session top00000)",
     ]
     assert watched == [*printed[:-1], f"{printed[-1]}: The key is wrong."]
 

@@ -103,8 +103,9 @@ def test_full_screen_renderer_leaves_the_alternate_screen():
 
 def test_no_color_leaves_out_colors():
     line = (StyledSpan("name", "name"), StyledSpan(" facts", "muted"), StyledSpan("!"))
-    assert render_ansi(line, select_styles({})) == "\x1b[1mname\x1b[0m\x1b[90m facts\x1b[0m!"
-    assert render_ansi(line, select_styles({"NO_COLOR": ""})) == "\x1b[1mname\x1b[0m facts!"
+    for environ in ({}, {"NO_COLOR": ""}):
+        assert render_ansi(line, select_styles(environ)) == "\x1b[1mname\x1b[0m\x1b[90m facts\x1b[0m!"
+    assert render_ansi(line, select_styles({"NO_COLOR": "1"})) == "\x1b[1mname\x1b[0m facts!"
 
 
 def test_terminal_size_falls_back_to_the_environment():

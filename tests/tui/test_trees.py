@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from retinue.tui.layout import MAX_GUIDE_WIDTH, build_tree
+from retinue.tui.tree import MAX_GUIDE_WIDTH, build_tree
 
 
 def draw_tree(*pairs: tuple[str, str | None]) -> list[str]:

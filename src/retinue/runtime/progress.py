@@ -29,6 +29,7 @@ from retinue.model.events import (
 )
 from retinue.model.results import Usage
 from retinue.model.runs import ToolArguments, ToolUse
+from retinue.sessions.store import RunOutcome, SessionState, find_outcome
 
 TODO_TOOLS = frozenset({"write_todos", "edit_todos"})
 MAX_TODO_ITEMS = 1_000
@@ -108,6 +109,14 @@ class RunState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     ERROR = "error"
+
+
+SESSION_STATES: Mapping[RunState, SessionState] = {
+    RunState.QUEUED: SessionState.QUEUED,
+    RunState.RUNNING: SessionState.RUNNING,
+    RunState.DONE: SessionState.COMPLETED,
+    RunState.ERROR: SessionState.ERROR,
+}
 
 
 class TextItem(Struct, frozen=True):
@@ -192,6 +201,15 @@ class RunView(Struct, frozen=True, kw_only=True):
         """Return the view after an event of the run."""
         return _apply_event(self, record.event, record.time)
 
+    @property
+    def outcome(self) -> RunOutcome:
+        return find_outcome(SESSION_STATES[self.phase], self.failure)
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the run has not ended."""
+        return self.phase in {RunState.QUEUED, RunState.RUNNING}
+
     def display_items(self) -> tuple[str | ToolUse, ...]:
         """Return texts and tool calls as results carry them."""
         items: list[str | ToolUse] = []
@@ -216,6 +234,18 @@ class CallProgress(Struct, frozen=True):
 
     def count(self, phase: RunState) -> int:
         return sum(view.phase is phase for view in self.runs.values())
+
+    def sum_usage(self) -> Usage:
+        """Return what the models of all runs have used so far."""
+        return sum((view.usage for view in self.runs.values()), Usage())
+
+    def measure_elapsed(self, now: float) -> float:
+        """Return the seconds from the first accepted run to now or, if all runs have ended, to the last end."""
+        views = self.runs.values()
+        if not views:
+            return 0.0
+        ends = [now if view.is_active else (view.started or view.queued) + (view.elapsed or 0.0) for view in views]
+        return max(max(ends) - min(view.queued for view in views), 0.0)
 
 
 def _apply_event(view: RunView, event: Event, time: float) -> RunView:

@@ -34,6 +34,51 @@ def format_time(when: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
         return UNKNOWN_TIME
 
 
+def format_duration(seconds: float) -> str:
+    """Return how long something took: `7.4s`, `42s`, `5m 30s`, `2h 05m`; the dashboard has the same forms."""
+    if seconds < 9.95:  # noqa: PLR2004 - below ten seconds when rounded
+        return f"{max(seconds, 0.0):.1f}s"
+    return _format_whole_seconds(round(seconds))
+
+
+def format_running_time(seconds: float, limit: float = 0.0) -> str:
+    """Return the time of a run that is active, in whole seconds, with its limit if there is one: `3s / 15m`."""
+    elapsed = _format_whole_seconds(int(max(seconds, 0.0)))
+    return f"{elapsed} / {format_limit(limit)}" if limit else elapsed
+
+
+def format_limit(seconds: float) -> str:
+    """Return a limit as a round number where it is one: `15m`, not `15m 00s`."""
+    text = _format_whole_seconds(round(seconds))
+    return text.removesuffix(" 00s").removesuffix(" 00m")
+
+
+def _format_whole_seconds(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    if not minutes:
+        return f"{rest}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02}m" if hours else f"{minutes}m {rest:02}s"
+
+
+def format_count(number: int) -> str:
+    """Return a number in at most four characters: `950`, `1.2k`, `34k`, `5.0M`."""
+    for digits, unit in ((3, ""), (6, "k"), (9, "M"), (12, "G")):
+        scaled = number / 10 ** (digits - 3)
+        if scaled < 999.5 or unit == "G":  # noqa: PLR2004 - three digits when rounded
+            break
+    return f"{scaled:.1f}{unit}" if unit and scaled < 9.95 else f"{scaled:.0f}{unit}"  # noqa: PLR2004 - as above
+
+
+def format_cost(dollars: float) -> str:
+    """Return an amount of dollars: `$0.032`, `$1.25`."""
+    if not dollars:
+        return "$0"
+    if dollars < 0.001:  # noqa: PLR2004 - three digits after the point
+        return "<$0.001"
+    return f"${dollars:.3f}" if dollars < 0.1 else f"${dollars:.2f}"  # noqa: PLR2004 - cents are enough from 10 on
+
+
 def suggest_spelling(word: str, known: Iterable[str]) -> str:
     """Return a question that suggests a known word similar to an unknown one; empty if there is none."""
     from difflib import get_close_matches

@@ -17,19 +17,9 @@ from retinue.model.event_codec import EventRecord
 from retinue.output.untrusted_text import strip_control_characters, to_one_line
 from retinue.runtime.progress import CallProgress, RunState, RunView
 from retinue.support.formatting import SHORT_ID_LENGTH
+from retinue.tui.headers import HeaderRenderer, render_sessions, render_status
 from retinue.tui.keys import KeyName
-from retinue.tui.layout import (
-    ScreenSize,
-    iter_lines_newest_first,
-    make_line,
-    order_as_tree,
-    render_closing,
-    render_error,
-    render_frame,
-    render_header,
-    render_sessions,
-    render_status,
-)
+from retinue.tui.layout import ScreenSize, render_closing, render_frame
 from retinue.tui.renderer import (
     FullScreenRenderer,
     StyledLine,
@@ -39,6 +29,8 @@ from retinue.tui.renderer import (
     select_styles,
     terminal_size,
 )
+from retinue.tui.rows import iter_lines_newest_first, make_line, render_error
+from retinue.tui.tree import order_as_tree
 from retinue.tui.widths import wrap_text
 
 MAX_PAGER_LINES = 5_000
@@ -206,7 +198,8 @@ def _render_single(
     body = list(islice(iter_lines_newest_first(view, screen.width, expanded=True), room))[::-1]
     if not body:
         body = [make_line(view, "(no output)", "muted")]
-    return [render_status(progress), render_header(view, now, with_id=True), *body, *errors, *foot]
+    header = HeaderRenderer(progress.runs.values(), now).render(view, screen.width)
+    return [render_status(progress, now), header, *body, *errors, *foot]
 
 
 def _open_full_log(view: RunView, screen: ScreenSize) -> TextPager:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,8 +15,9 @@ from retinue.model.runs import ToolArguments
 from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.untrusted_text import first_line, to_one_line
 from retinue.runtime.progress import ToolCallItem
-from retinue.support.formatting import SHORT_ID_LENGTH, format_time, pluralize
-from retinue.tui.widths import pad_text, text_width, wrap_text
+from retinue.sessions.store import RunOutcome, SessionState, find_outcome
+from retinue.support.formatting import SHORT_ID_LENGTH, format_limit, format_time, pluralize
+from retinue.tui.widths import fit_text, pad_text, text_width, wrap_text
 
 DELEGATION_TOOL = "delegate_to_subagents"
 MAX_ARGUMENT_CHARS = 120
@@ -219,31 +221,43 @@ class EventLineFormatter:
     def __init__(self, *, results_printed: bool = True) -> None:
         """Take whether the caller prints the results of top-level runs; if not, their failures are lines, too."""
         self._results_printed = results_printed
-        self._names: dict[str, str] = {}
+        self._labels: dict[str, str] = {}
+        self._numbers: Counter[str] = Counter()
+        """Runs of each name so far."""
         self._tops: dict[str, int] = {}
         """The depth of each run's topmost ancestor: a session may be continued at any depth."""
 
     def __call__(self, record: EventRecord) -> Iterator[str]:
         """Yield the lines of an event; none for an event without news."""
         origin, event = record.origin, record.event
+        session = origin.session[:SHORT_ID_LENGTH]
         if isinstance(event, events.RunQueued):
-            self._names[origin.run] = event.name
+            self._labels[origin.run] = self._make_label(event.name)
             self._tops[origin.run] = self._tops.get(origin.parent_run, 1) if origin.parent_run else origin.depth
-        if news := format_event(event, origin.session[:SHORT_ID_LENGTH]):
+        if news := format_event(event, session):
+            if isinstance(event, events.RunQueued):
+                news = f"○ {session} {first_line(event.task)}"
             if (
                 isinstance(event, events.RunEnded)
                 and event.failure
                 and (origin.parent_run or not self._results_printed)
             ):
                 news += f": {first_line(event.failure.message)}"
-            name = to_one_line(self._names.get(origin.run, origin.run[:SHORT_ID_LENGTH]), MAX_LINE_CHARS)
+            label = self._labels.get(origin.run) or pad_text(origin.run[:SHORT_ID_LENGTH], NAME_WIDTH)
             indent = "  " * (origin.depth - self._tops.get(origin.run, 1))
-            prefix = f"{format_time(record.time, '%H:%M:%S')} {indent}{pad_text(name, NAME_WIDTH)}  "
+            prefix = f"{format_time(record.time, '%H:%M:%S')} {indent}{label}  "
             columns = max(MAX_LINE_CHARS - text_width(prefix), NAME_WIDTH)
             max_lines = MAX_NOTICE_LINES if isinstance(event, events.Notice) else 1
             for line in wrap_text(to_one_line(news, max_lines * MAX_LINE_CHARS), columns, max_lines):
                 yield prefix + line
                 prefix = " " * text_width(prefix)
+
+    def _make_label(self, name: str) -> str:
+        """Return the name of a new run in its columns, numbered from the second run of this name on: `explorer#2`."""
+        name = to_one_line(name, MAX_LINE_CHARS)
+        self._numbers[name] += 1
+        number = f"#{self._numbers[name]}" if self._numbers[name] > 1 else ""
+        return pad_text(fit_text(name, NAME_WIDTH - len(number)) + number, NAME_WIDTH)
 
 
 def format_event(event: events.Event, session: str) -> str | None:
@@ -261,10 +275,16 @@ def format_event(event: events.Event, session: str) -> str | None:
             return f"“{first_line(text)}”"
         case events.RunEnded(failure=None, elapsed=elapsed):
             return f"✓ done in {elapsed:.1f}s (session {session})"
-        case events.RunEnded(failure=Failure(code=code), elapsed=elapsed):
-            return f"✗ {code} after {elapsed:.1f}s (session {session})"
+        case events.RunEnded(failure=Failure() as failure, elapsed=elapsed):
+            return f"✗ {_describe_end(failure)} after {elapsed:.1f}s (session {session})"
         case _:
             return _format_change(event)
+
+
+def _describe_end(failure: Failure) -> str:
+    """Return the outcome in words, `timed out`; of other failures with their code."""
+    outcome = find_outcome(SessionState.ERROR, failure)
+    return f"failed ({failure.code})" if outcome is RunOutcome.FAILED else outcome.replace("_", " ")
 
 
 def _format_change(event: events.Event) -> str | None:
@@ -278,6 +298,6 @@ def _format_change(event: events.Event) -> str | None:
         case events.SteeringDelivered(text=text):
             return f"» {first_line(text)}"
         case events.DeadlineExtended(seconds=seconds, timeout=timeout):
-            return f"given {seconds:g}s more: its timeout is {timeout:g}s"
+            return f"timeout extended by {format_limit(seconds)} to {format_limit(timeout)}"
         case _:
             return None

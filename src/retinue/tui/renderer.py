@@ -19,7 +19,7 @@ from retinue.tui.widths import fit_text, text_width
 
 
 class StyledSpan(Struct, frozen=True):
-    """Text in one style: `name`, `muted`, `running`, `good`, `error`, `warning`, or none."""
+    """Text in one style: `name`, `muted`, `tool`, `running`, `good`, `error`, `warning`, `key`, or none."""
 
     text: str
     style: str = ""
@@ -38,6 +38,7 @@ RESET = "\x1b[0m"
 COLOR_STYLES: Mapping[str, str] = {
     "name": "1",
     "muted": "90",
+    "tool": "36",
     "running": "36",
     "good": "32",
     "error": "31",
@@ -58,6 +59,12 @@ def fit_line(line: StyledLine, columns: int) -> StyledLine:
     return tuple(spans)
 
 
+def pad_line(line: StyledLine, columns: int) -> StyledLine:
+    """Return the line cut to the columns and padded with blanks."""
+    fitted = fit_line(line, columns)
+    return (*fitted, StyledSpan(" " * (columns - text_width(plain_text(fitted)))))
+
+
 def plain_text(line: StyledLine) -> str:
     return "".join(span.text for span in line)
 
@@ -72,7 +79,7 @@ def render_ansi(line: StyledLine, styles: Mapping[str, str]) -> str:
 
 def select_styles(environ: Mapping[str, str], *, color: bool | None = None) -> Mapping[str, str]:
     """Return the styles of a terminal, with colors as the user chose, else unless NO_COLOR is set."""
-    has_color = "NO_COLOR" not in environ if color is None else color
+    has_color = not environ.get("NO_COLOR") if color is None else color
     return COLOR_STYLES if has_color else PLAIN_STYLES
 
 

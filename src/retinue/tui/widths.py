@@ -9,7 +9,7 @@ from functools import lru_cache
 ELLIPSIS = "…"
 # Latin letters and the signs of our own screens: one column each, and none of them joins its neighbor. Texts of these
 # alone are measured without the library, so that most commands never import it.
-_NARROW = re.compile(r"[ -~¡-¬®-˿‐-‧›←-⇿─-╿○✓✗⠁-⣿]*")
+_NARROW = re.compile(r"[ -~¡-¬®-˿‐-‧›←-⇿─-╿■○◌✓✗⠁-⣿]*")
 
 
 def text_width(text: str) -> int:

@@ -49,7 +49,7 @@ from retinue.output.untrusted_text import strip_control_characters
 from retinue.sessions.store import SessionFilter, SessionState, SessionSummary
 from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_time, pluralize
 from retinue.transcripts.text import TextTranscript
-from retinue.tui.layout import TreeNode, build_tree
+from retinue.tui.tree import TreeNode, build_tree
 
 CHILD_MARK = "↳ "
 """Marks the agent of a session that another run started."""

@@ -28,24 +28,24 @@ from retinue.model.results import AnswerStatus, ExecutionReport, compute_exit_co
 from retinue.output.untrusted_text import map_strings, replace_surrogates
 from retinue.runtime.progress import CallProgress, ProgressItem, RunState, RunView
 from retinue.runtime.recorder import PastRun
+from retinue.servers.bridge.run_headers import render_header, render_status
 from retinue.sessions.store import INTERRUPTED
-from retinue.tui.layout import (
-    DEFAULT_AGENT,
+from retinue.tui.headers import DEFAULT_AGENT, session_list
+from retinue.tui.renderer import StyledLine, StyledSpan
+from retinue.tui.rows import (
     INDENT,
     MAX_COLUMNS,
     MAX_ERROR_LINES,
-    SHOWN_ID_LENGTH,
     Row,
     indent_level,
     item_rows,
-    order_as_tree,
     render_error,
-    render_header,
-    render_status,
-    session_list,
     text_rows,
 )
-from retinue.tui.renderer import StyledLine, StyledSpan
+from retinue.tui.tree import order_as_tree
+
+SHOWN_ID_LENGTH = 16
+"""Digits of a session id, as the system of the `fanout` toolset shows it."""
 
 MAX_TASK_BYTES = 256 * 2**10
 """Size of the data of one run."""

@@ -23,9 +23,9 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.output.untrusted_text import first_line, first_prose_line, to_one_line
-from retinue.runtime.progress import NoticeItem, RunState, RunView, TextItem, ToolCallItem
+from retinue.runtime.progress import SESSION_STATES, NoticeItem, RunState, RunView, TextItem, ToolCallItem
 from retinue.servers.http.schemas import ApiValue, RunActions, RunOwner, RunRow, UsageTotals, copy_fields
-from retinue.sessions.store import LeaseOwner, SessionState, SessionSummary
+from retinue.sessions.store import LeaseOwner, SessionSummary
 from retinue.tui.event_lines import format_call
 
 MAX_TASK_CHARS = 240
@@ -34,13 +34,6 @@ MAX_LINE_CHARS = 200
 """Characters of a preview and of the current activity."""
 
 WAITING_TEXT, STARTING_TEXT, THINKING_TEXT = "waiting for a slot", "starting", "thinking"
-
-STATES = {
-    RunState.QUEUED: SessionState.QUEUED,
-    RunState.RUNNING: SessionState.RUNNING,
-    RunState.DONE: SessionState.COMPLETED,
-    RunState.ERROR: SessionState.ERROR,
-}
 
 
 class LiveRunState:
@@ -116,7 +109,7 @@ class LiveRunState:
             model=(ended and ended.actual.model) or view.model,
             provider=view.provider,
             surface=queued.surface if queued else "",
-            state=STATES[view.phase],
+            state=SESSION_STATES[view.phase],
             task=view.task[:MAX_TASK_CHARS],
             doing=describe_activity(view),
             created=view.queued,
