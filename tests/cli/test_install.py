@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.cli_terminal import ON_A_TERMINAL
 
-from retinue.hosts.hosts import HOSTS, own_command
+from retinue.hosts.hosts import HOSTS
+from retinue.hosts.own_command import own_command
 
 SECRET = "ghp_0123456789abcdefghijklmnopqrstuvwxyz"
 CONFIG = f'{{"mcpServers": {{"demo": {{"command": "demo", "env": {{"TOKEN": "{SECRET}"}}}}}}}}'
@@ -199,6 +200,16 @@ def test_install_without_an_engine_warns_that_calls_are_refused(cli, arguments, 
     assert sentence in done.stderr
     assert sentence in cli("doctor", **empty).stdout
     assert "are refused" not in cli("install", "claude", "--yes", "--", "--engine", "offline", **empty).stderr
+
+
+def test_install_writes_nothing_if_the_server_does_not_start(cli, place, config):
+    (place / "mcp.py").write_text("raise ImportError('no MCP here')\n")
+    done = cli("install", "claude", "--yes", "--json", PYTHONPATH=str(place))
+    assert (done.exit_code, config.exists()) == (2, False)
+    assert "Claude Code cannot use what it starts (" in done.stderr
+    assert "no MCP here" in done.stderr
+    assert "Nothing was changed." in done.stderr
+    assert json.loads(done.stdout)["status"] == "refused"
 
 
 # -- the environment of the host -------------------------------------------------------------------

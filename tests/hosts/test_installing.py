@@ -13,7 +13,8 @@ import pytest
 
 from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
 from retinue.hosts.config_editors import UnsupportedConfigError
-from retinue.hosts.hosts import HOSTS, Host, HostMachine, own_command
+from retinue.hosts.hosts import HOSTS, Host, HostMachine
+from retinue.hosts.own_command import own_command
 from retinue.hosts.status import file_uri_to_path, find_installations
 
 FILES = Path(__file__).parent / "files"
@@ -242,15 +243,6 @@ def test_file_uri_of_a_windows_path_is_converted_back(host, tmp_path):
 )
 def test_missing_extension_is_found_by_its_uri(uri, platform, path):
     assert file_uri_to_path(uri, platform) == path
-
-
-def test_own_command_is_the_script_or_python(tmp_path):
-    assert own_command(str(tmp_path / "python")) == (str(tmp_path / "python"), "-P", "-m", "retinue")
-    for folder in ("Scripts", "."):
-        script = tmp_path / folder / "retinue"
-        script.parent.mkdir(exist_ok=True)
-        script.touch(0o755)
-        assert own_command(str(tmp_path / "python")) == (str(script),)
 
 
 # -- what doctor sees ------------------------------------------------------------------------------

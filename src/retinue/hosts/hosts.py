@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -107,15 +106,6 @@ class Host(Struct, frozen=True, kw_only=True):
     def config_path(self, machine: HostMachine, project: Path | None) -> Path:
         """Return the configuration file of a project, or of the user."""
         return self.user_path(machine) if project is None else project.absolute() / self.project_path
-
-
-def own_command(python: str = sys.executable) -> tuple[str, ...]:
-    """Return the command that starts this installation of Retinue from any directory."""
-    folder = Path(python).parent
-    # On Windows scripts are beside the Python of a virtual environment, and below any other.
-    script = shutil.which(SERVER_NAME, path=os.pathsep.join([str(folder), str(folder / "Scripts")]))
-    # Without -P a host's working directory would come first among the places Python imports from.
-    return (script,) if script else (python, "-P", "-m", SERVER_NAME)
 
 
 def _pi_entry(command: Sequence[str], toolset: str | None, more: Sequence[str]) -> ConfigEntry:

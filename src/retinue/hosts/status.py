@@ -22,7 +22,8 @@ from msgspec import Struct, structs
 from retinue.config.placeholders import drop_placeholders
 from retinue.hosts.changes import read_text
 from retinue.hosts.config_editors import ConfigEntry, UnsupportedConfigError
-from retinue.hosts.hosts import HOSTS, WINDOWS, Host, HostMachine, own_command
+from retinue.hosts.hosts import HOSTS, WINDOWS, Host, HostMachine
+from retinue.hosts.own_command import own_command
 from retinue.output.untrusted_text import to_one_line
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import click
 
 from retinue.cli.options import TEXT, InvalidInputError, json_option
@@ -14,8 +15,9 @@ from retinue.cli.printing import help_examples, is_interactive, make_printable, 
 from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
 from retinue.hosts.config_editors import UnsupportedConfigError
 from retinue.hosts.environments import list_needed_variables
-from retinue.hosts.hosts import HOSTS, Host, HostMachine, own_command
-from retinue.hosts.status import HostInstallation, describe_installation
+from retinue.hosts.hosts import HOSTS, Host, HostMachine
+from retinue.hosts.own_command import own_command, temporary_problem
+from retinue.hosts.status import HostInstallation, describe_installation, probe_hosts
 from retinue.support.formatting import unknown_name_message
 
 if TYPE_CHECKING:
@@ -72,19 +74,24 @@ def install(
     found, folder, machine = HOSTS[host], Path() if project else None, HostMachine(os.environ)
     file = found.config_path(machine, folder)
     _validate_arguments(found, toolset, arguments)
+    if problem := temporary_problem():
+        raise InvalidInputError(f"{found.title} could not start Retinue later: {problem}. Nothing was changed.")
     retinue = Retinue()
     model = retinue.settings("single").settings.model
     variables = list_needed_variables(os.environ, retinue.engines.values(), model)
     entry = found.environment.name_variables(found.make_entry(own_command(), toolset, arguments), variables)
+    installation = describe_installation(found, file, entry, folder, machine, variables)
     try:
         change = plan_install(file, found.editor, entry)
+        if change.is_needed and not dry_run:
+            _check_start(installation, retinue.cwd)
         is_done = confirm_and_apply(change, found.title, "install", dry_run=dry_run, yes=yes)
     except UnsupportedConfigError as error:
         raise InvalidInputError(
             f"{file} was not changed: {error}. Add this by hand:\n\n{found.editor.manual_instructions(entry)}"
         ) from error
     if is_done and change.is_needed:
-        _warn_if_calls_refused(retinue, describe_installation(found, file, entry, folder, machine, variables))
+        _warn_if_calls_refused(retinue, installation)
     _print_outcome(ctx, found, change, is_done=is_done, is_wanted=True, dry_run=dry_run, as_json=as_json)
 
 
@@ -169,6 +176,17 @@ def _validate_toolsets_and_engine(toolsets: Sequence[str], engine: str | None) -
     engines = ("auto", *available_engines(os.environ))
     if engine and engine not in engines:
         raise click.UsageError(unknown_name_message("engine", engine, engines))
+
+
+def _check_start(host: HostInstallation, cwd: str) -> None:
+    """Start the command once, as the host will.
+
+    Raises:
+        InvalidInputError: it does not start.
+    """
+    (probed,) = anyio.run(probe_hosts, (host,), cwd)
+    if probed.status.fault:
+        raise InvalidInputError(f"{probed.status.fault.removesuffix('.')}. Nothing was changed.")
 
 
 def _warn_if_calls_refused(retinue: Retinue, host: HostInstallation) -> None:
