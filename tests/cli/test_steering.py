@@ -36,7 +36,7 @@ def test_steer_sends_a_message_to_an_agent_of_another_process(cli, process, star
     running, session = start_waiting()
     done = process.run("steer", session[:8], "mind the gap")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == (f"Run {session[:8]} has been told; its agent reads it before it asks its model again.\n")
+    assert done.stderr == f"Message sent to {session[:8]}; the agent will see it before its next model call.\n"
     out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert (running.returncode, out) == (0, "I was told: mind the gap\n")
     assert "» mind the gap" in err
@@ -65,13 +65,31 @@ def test_extend_adds_time_to_a_run_of_another_process(cli, process, start_waitin
         "pid": running.pid,
         "seconds": 300,
         "timeout": 900,
-        "message": f"Run {session[:8]} was given 300s more: its timeout is 900s.",
+        "message": f"Run {session[:8]} has 5m more; its timeout is now 15m.",
     }
-    assert done.stderr == f"Run {session[:8]} was given 300s more: its timeout is 900s.\n"
+    assert done.stderr == f"Run {session[:8]} has 5m more; its timeout is now 15m.\n"
     process.run("steer", session, "go on")
     _, err = running.communicate(timeout=PROCESS_TIMEOUT)
-    assert "given 300s more: its timeout is 900s" in err
+    assert "timeout extended by 5m to 15m" in err
     assert "timeout 900s" in cli("sessions", "show", session).stdout
+
+
+def test_watch_extends_and_steers_the_selected_run(process, terminal, start_waiting):
+    running, session = start_waiting("--timeout", "600")
+    process.start("watch", "--follow", **terminal.process_options())
+    terminal.read_until("q quit")
+    terminal.type("e")
+    terminal.read_until(f"Extend explorer ({session[:8]}) by (90, 15m, 2h): ")
+    terminal.type("soon\r")
+    terminal.read_until("'soon' is no length of time")
+    terminal.type("e5m\r")
+    terminal.read_until(f"Run {session[:8]} has 5m more; its timeout is now 15m.")
+    terminal.type("s\x1b[200~mind\rthe gap\x1b[201~\r")
+    terminal.read_until(f"Message sent to {session[:8]}")
+    assert running.communicate(timeout=PROCESS_TIMEOUT)[0] == "I was told: mind the gap\n"
+    terminal.type("q")
+    terminal.read_until("[exit 0]")
+    assert terminal.has_echo
 
 
 def test_inactive_run_is_neither_steered_nor_extended(process, start_waiting):

@@ -12,7 +12,7 @@ from tests.support.event_story import START, EventStory
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import RunEnded, Text
 from retinue.tui.browser import BrowserCommand, BrowserState, apply_key, open_transcript, render_browser
-from retinue.tui.keys import KeyName
+from retinue.tui.keys import KeyName, PastedText
 from retinue.tui.layout import ScreenSize
 from retinue.tui.renderer import plain_text
 from retinue.tui.widths import text_width
@@ -56,7 +56,7 @@ def test_browser_lists_all_runs_with_one_selected_and_the_keys(browser):
         "    two says 39",
         "  ⠋ three: look • 0 tools • 0s / 10m • three000",
         "    three says 39",
-        "↑↓ Tab choose • Enter expand • c cancel • t transcript • q…",
+        "↑↓ select  Enter open  s steer  e extend  ? keys  q quit",
     ]
 
 
@@ -107,12 +107,59 @@ def test_log_of_a_run_can_be_scrolled_and_is_live_again_at_its_end(browser):
 
 def test_run_is_cancelled_only_after_confirmation(browser):
     assert browser.press("c") is None
-    assert browser.lines[-1] == "Cancel one (one)? y, or any other key"
+    assert browser.lines[-1] == "Cancel one (one00000)? y, or any other key"
     assert browser.press("n") is None
     assert browser.press("y") is None
     assert browser.press("c", "y") == BrowserCommand("cancel", "one")
     browser.events.add("one", RunEnded())
     assert browser.press("c", "y") is None
+    assert browser.press("c") == BrowserCommand("report", "one", "one (one00000) has ended.")
+
+
+@pytest.mark.parametrize(
+    ("key", "action", "label"),
+    [("s", "steer", "Message to one (one00000):"), ("e", "extend", "Extend one (one00000) by (90, 15m, 2h):")],
+)
+def test_line_typed_for_a_run_is_sent_with_enter_and_dropped_with_escape(browser, key, action, label):
+    assert browser.press(key, *"no, 5mx", KeyName.BACKSPACE) is None
+    assert browser.lines[-1] == f"{label} no, 5m "
+    assert browser.press(KeyName.DELETE_WORD, "q", KeyName.CLEAR_LINE, *"5m") is None
+    assert browser.press(KeyName.ENTER) == BrowserCommand(action, "one", "5m")
+    assert browser.press(key, "x", KeyName.ESCAPE, KeyName.ENTER) is None
+    assert browser.press(KeyName.ENTER, key, " ", KeyName.ENTER) is None
+
+
+def test_pasted_text_is_typed_in_one_line_and_never_a_command(browser):
+    assert browser.press(PastedText("q"), PastedText("c"), PastedText("y")) is None
+    browser.press("s", PastedText("first\nsecond\x1b[2J"), PastedText("escape"))
+    assert browser.press(KeyName.ENTER) == BrowserCommand("steer", "one", "first secondescape")
+
+
+def test_end_of_a_long_input_is_visible(browser):
+    browser.press("s", *("word " * 30), *"end")
+    assert browser.lines[-1].endswith("word word end ")
+    assert browser.lines[-1].startswith("Message to one (one00000): ")
+
+
+def test_filter_lists_matching_runs_while_it_is_typed(browser):
+    browser.press("/", *"TW")
+    assert [line for line in browser.lines if "0s / 10m" in line] == ["› ⠋ two: look • 0 tools • 0s / 10m • two00000"]
+    browser.press(KeyName.ENTER)
+    assert browser.lines[-1] == "Filter “TW”: 1 of 3 runs  Esc all runs  ? keys  q quit"
+    assert browser.press("t") == BrowserCommand("read", "two")
+    browser.press("/", KeyName.CLEAR_LINE, *"none", KeyName.ENTER)
+    assert [line for line in browser.lines if "0s / 10m" in line] == []
+    assert browser.press("s", "c", "t", KeyName.DOWN, KeyName.ENTER) is None
+    browser.press(KeyName.ESCAPE)
+    assert len([line for line in browser.lines if "0s / 10m" in line]) == 3
+
+
+def test_question_mark_lists_the_keys(browser):
+    browser.press("?")
+    assert browser.lines[0] == "Keys • 8/11"
+    assert browser.lines[5] == "  s                   steer: send a message to the selected…"
+    browser.press(KeyName.ESCAPE)
+    assert browser.lines[0] == "Sub-agents: 3 running • 0s"
 
 
 def test_transcript_is_scrolled_in_a_pager_and_closed(browser):
@@ -132,7 +179,7 @@ def test_transcript_is_scrolled_in_a_pager_and_closed(browser):
 
 def test_empty_browser_shows_a_message_and_accepts_only_quit(events):
     browser = BrowserDriver(events)
-    assert browser.lines[0] == "Nothing is running. What begins now is shown; q leaves."
+    assert browser.lines[0] == "Nothing is running. New runs appear here; q quits."
     assert browser.press("c", "t", KeyName.ENTER, KeyName.UP, KeyName.TAB) is None
     assert browser.press("q") == BrowserCommand("quit")
 
@@ -152,7 +199,7 @@ def test_single_run_shows_its_failure_and_session(events):
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.lists(st.sampled_from([*KeyName, *"qctyjk x"]), max_size=12),
+    st.lists(st.sampled_from([*KeyName, *"qctyjk xse/?", PastedText("a\nb\x1b")]), max_size=12),
     st.integers(1, 40),
     st.integers(1, 12),
     st.text(max_size=200),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from retinue.tui.keys import KeyName, parse_keys
+from retinue.tui.keys import KeyName, PastedText, parse_keys
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,13 @@ from retinue.tui.keys import KeyName, parse_keys
         (b"\x1b[1;5A\x1b[99~\x01", []),
         ("é日".encode(), ["é", "日"]),
         (b"\xff", ["\ufffd"]),
+        (b"\x7f\x08\x15\x17", [KeyName.BACKSPACE, KeyName.BACKSPACE, KeyName.CLEAR_LINE, KeyName.DELETE_WORD]),
+        (b"a\x1b[200~q\ny\x1b[201~b", ["a", "q\ny", "b"]),
     ],
 )
 def test_known_sequences_become_keys_and_unknown_ones_are_ignored(typed, keys):
     assert list(parse_keys(typed)) == keys
+
+
+def test_pasted_text_is_told_from_keys():
+    assert [type(key) for key in parse_keys(b"q\x1b[200~q\x1b[201~")] == [str, PastedText]

@@ -13,7 +13,7 @@ from retinue.ipc.federation import describe_unreachable
 from retinue.ipc.messages import ExtendReply, SteerReply
 from retinue.model.errors import ErrorCode, Failure
 from retinue.sessions.store import LeaseOwner
-from retinue.support.formatting import SHORT_ID_LENGTH, normalize_id, suggest_spelling
+from retinue.support.formatting import SHORT_ID_LENGTH, format_limit, normalize_id, suggest_spelling
 
 CommandReply = TypeVar("CommandReply", SteerReply, ExtendReply)
 
@@ -70,6 +70,17 @@ async def explain_not_running(retinue: Retinue, name: str) -> str:
     )
     shown = "`retinue watch` shows what runs, `retinue sessions` the rest."
     return f'There is no run and no session "{name}".{near} {shown}'
+
+
+def describe_steering(owner: LeaseOwner) -> str:
+    """Return the sentence that reports that a message was sent."""
+    return f"Message sent to {owner.run[:SHORT_ID_LENGTH]}; the agent will see it before its next model call."
+
+
+def describe_extension(owner: LeaseOwner, seconds: float, timeout: float | None) -> str:
+    """Return the sentence that reports the new timeout of a run."""
+    run = owner.run[:SHORT_ID_LENGTH]
+    return f"Run {run} has {format_limit(seconds)} more; its timeout is now {format_limit(timeout or 0.0)}."
 
 
 def describe_cancel(run: str, *, found: bool, failure: Failure | None) -> str:

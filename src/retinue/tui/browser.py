@@ -1,37 +1,30 @@
 """Browse runs on a full screen: a list with one run selected, one run alone, or a pager with its log or transcript.
 
-State, keys and frames are pure functions of values; `WatchView` puts them on a terminal.
+State, keys and frames are pure functions of values; `watch_view` puts them on a terminal.
 """
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TextIO
 
 from msgspec import Struct, structs
 
-from retinue.model.event_codec import EventRecord
-from retinue.output.untrusted_text import strip_control_characters, to_one_line
+from retinue.output.untrusted_text import to_one_line
 from retinue.runtime.progress import CallProgress, RunState, RunView
-from retinue.support.formatting import SHORT_ID_LENGTH
+from retinue.support.formatting import SHORT_ID_LENGTH, pluralize
 from retinue.tui.headers import HeaderRenderer, render_sessions, render_status
-from retinue.tui.keys import KeyName
-from retinue.tui.layout import ScreenSize, render_closing, render_frame
+from retinue.tui.input_line import InputLine
+from retinue.tui.keys import KeyName, PastedText
+from retinue.tui.layout import ScreenSize, render_frame
 from retinue.tui.renderer import (
-    FullScreenRenderer,
     StyledLine,
     StyledSpan,
     fit_line,
-    render_ansi,
-    select_styles,
-    terminal_size,
 )
 from retinue.tui.rows import iter_lines_newest_first, make_line, render_error
 from retinue.tui.tree import order_as_tree
-from retinue.tui.widths import wrap_text
+from retinue.tui.widths import pad_text, text_width, wrap_text
 
 MAX_PAGER_LINES = 5_000
 """Lines of a run in the pager; its transcript has all of them."""
@@ -39,7 +32,25 @@ MAX_WRAPPED_LINES = 400
 """Rows of one wrapped line of a transcript."""
 MAX_NAME_WIDTH = 40
 """Columns of a name within a sentence."""
-NOTHING_RUNNING = "Nothing is running. What begins now is shown; q leaves."
+NOTHING_RUNNING = "Nothing is running. New runs appear here; q quits."
+KEYS = (
+    ("↑ ↓ j k", "select a run"),
+    ("Tab, Shift+Tab", "select the next or previous run, from the last to the first"),
+    ("PgUp PgDn Home End", "scroll"),
+    ("Enter, Ctrl+O", "show the selected run alone, with all its output; again: all runs"),
+    ("s", "steer: send a message to the selected run"),
+    ("e", "extend the timeout of the selected run: 90, 15m, 2h"),
+    ("c", "cancel the selected run; asks first"),
+    ("t", "read its transcript"),
+    ("/", "filter the runs by name, task, agent, model, id or state; Esc shows all again"),
+    ("?", "show the keys"),
+    ("q", "quit; the runs continue"),
+)
+"""What each key does, in the order of the list that `?` opens."""
+LIST_HINTS = ("↑↓ select", "Enter open", "s steer", "e extend", "c cancel", "/ filter", "t transcript")
+SINGLE_HINTS = ("Enter all runs", "↑ PgUp scroll", "s steer", "e extend", "c cancel", "t transcript", "Tab next")
+PAGER_HINTS = ("↑↓ PgUp PgDn Home End scroll", "Esc back")
+LAST_HINTS = ("? keys", "q quit")
 
 
 class TextPager(Struct, frozen=True):
@@ -62,14 +73,20 @@ class BrowserState(Struct, frozen=True):
     """Shown instead of runs."""
     confirming: str | None = None
     """Id of the run that is cancelled if the next key is y."""
+    typing: InputLine | None = None
+    """The line that takes the keys."""
+    filter: str = ""
+    """Words of the runs that are listed; all runs if empty."""
 
 
 class BrowserCommand(Struct, frozen=True):
     """A request of the user that the browser cannot fulfil itself."""
 
     action: str
-    """`cancel`, `read` or `quit`."""
+    """`cancel`, `steer`, `extend`, `read`, `report` or `quit`."""
     run: str = ""
+    text: str = ""
+    """The message, the time as it was typed, or the report."""
 
 
 def apply_key(
@@ -77,22 +94,36 @@ def apply_key(
 ) -> tuple[BrowserState, BrowserCommand | None]:
     """Return the state after a key, and the command that the key requests, if any."""
     state = select_default(state, progress)
+    if state.typing:
+        return _type_key(state, state.typing, key)
+    if isinstance(key, PastedText):
+        return state, None
     if state.confirming:
         command = BrowserCommand("cancel", state.confirming) if key in {"y", "Y"} else None
         return structs.replace(state, confirming=None), command
     if state.pager:
         return _scroll_pager(state, state.pager, key, screen), None
+    return _press_key(state, key, progress, screen)
+
+
+def _press_key(
+    state: BrowserState, key: str, progress: CallProgress, screen: ScreenSize
+) -> tuple[BrowserState, BrowserCommand | None]:
+    """Return the state and the command after a key in the list or in the view of one run."""
     match key:
         case "q":
             return state, BrowserCommand("quit")
-        case "c" if state.selected and progress.runs[state.selected].phase in {RunState.QUEUED, RunState.RUNNING}:
-            return structs.replace(state, confirming=state.selected), None
-        case "t" if state.selected:
-            return state, BrowserCommand("read", state.selected)
+        case "?":
+            return structs.replace(state, pager=TextPager("Keys", tuple(_render_keys()))), None
+        case "/":
+            typing = InputLine("filter", "Filter:", text=state.filter)
+            return structs.replace(state, single=False, typing=typing), None
+        case "s" | "e" | "c" | "t" if state.selected:
+            return _press_command(state, key, progress.runs[state.selected])
         case KeyName.ENTER | KeyName.EXPAND if state.selected:
             return structs.replace(state, single=not state.single), None
         case KeyName.ESCAPE:
-            return structs.replace(state, single=False), None
+            return structs.replace(state, single=False, filter=state.filter if state.single else ""), None
         case KeyName.UP | KeyName.PAGE_UP | KeyName.HOME if state.single and state.selected:
             with_log = structs.replace(state, pager=_open_full_log(progress.runs[state.selected], screen))
             return apply_key(with_log, key, progress, screen)
@@ -100,11 +131,26 @@ def apply_key(
             return _move_selection(state, key, progress, screen), None
 
 
+def list_shown(state: BrowserState, progress: CallProgress) -> list[RunView]:
+    """Return the runs that match the filter, children after their parents: those that contain all of its words."""
+    words = state.filter.casefold().split()
+    views = (view for view in progress.runs.values() if all(word in _searched_text(view) for word in words))
+    return order_as_tree(views if words else progress.runs.values())
+
+
+def _searched_text(view: RunView) -> str:
+    outcome = view.outcome.replace("_", " ")
+    parts = (view.name, view.agent, view.task, view.engine, view.model or "", view.run, view.session, outcome)
+    return "\n".join(parts).casefold()
+
+
 def select_default(state: BrowserState, progress: CallProgress) -> BrowserState:
-    """Return the state with a run selected if there is any: the first that is running."""
-    if state.selected in progress.runs or not progress.runs:
+    """Return the state with one of the listed runs selected if there is any: by default the first that is running."""
+    if state.selected in progress.runs and (state.single or not state.filter):
         return state
-    views = order_as_tree(progress.runs.values())
+    views = list_shown(state, progress)
+    if not views or any(view.run == state.selected for view in views):
+        return state if views else structs.replace(state, selected=None)
     first = next((view for view in views if view.phase is RunState.RUNNING), views[0])
     return structs.replace(state, selected=first.run)
 
@@ -119,11 +165,12 @@ def render_browser(
     elif state.single and state.selected:
         lines = _render_single(progress, progress.runs[state.selected], screen, rows, now)
     elif progress.runs:
-        lines = list(render_frame(progress, structs.replace(screen, height=rows, selected=state.selected), now))
+        size, shown = structs.replace(screen, height=rows, selected=state.selected or ""), list_shown(state, progress)
+        lines = list(render_frame(progress, size, now, shown=shown))
     else:
         lines = [(StyledSpan(NOTHING_RUNNING, "muted"),)]
     lines = [*lines[:rows], *([()] * (rows - len(lines)))]
-    frame = [*lines, _render_key_help(state, progress)][: screen.height]
+    frame = [*lines, _render_last_row(state, progress, screen.width)][: screen.height]
     return tuple(fit_line(line, screen.width) for line in frame)
 
 
@@ -139,17 +186,51 @@ def open_transcript(view: RunView, lines_of_text: list[str], columns: int) -> Te
 
 
 def _open_at_end(title: str, view: RunView, lines: Sequence[StyledLine]) -> TextPager:
-    name = to_one_line(view.name, MAX_NAME_WIDTH)
-    return TextPager(f"{title} of {name} ({view.session[:SHORT_ID_LENGTH]})", tuple(lines), len(lines))
+    return TextPager(f"{title} of {_describe_run(view)}", tuple(lines), len(lines))
 
 
 # -- keys ------------------------------------------------------------------------------------------
 
 
+def _press_command(state: BrowserState, key: str, view: RunView) -> tuple[BrowserState, BrowserCommand | None]:
+    """Return the state and the command after a key that concerns the selected run."""
+    if key == "t":
+        return state, BrowserCommand("read", view.run)
+    if not view.is_active:
+        return state, BrowserCommand("report", view.run, f"{_describe_run(view)} has ended.")
+    match key:
+        case "s":
+            typing = InputLine("steer", f"Message to {_describe_run(view)}:", view.run)
+        case "e":
+            typing = InputLine("extend", f"Extend {_describe_run(view)} by (90, 15m, 2h):", view.run)
+        case _:
+            return structs.replace(state, confirming=view.run), None
+    return structs.replace(state, typing=typing), None
+
+
+def _type_key(state: BrowserState, typing: InputLine, key: str) -> tuple[BrowserState, BrowserCommand | None]:
+    """Return the state after a key of the input line; the runs are filtered while their filter is typed."""
+    if key == KeyName.ESCAPE and not isinstance(key, PastedText):
+        return structs.replace(state, typing=None, filter="" if typing.action == "filter" else state.filter), None
+    if key == KeyName.ENTER and not isinstance(key, PastedText):
+        done = structs.replace(state, typing=None)
+        text = typing.text.strip()
+        return done, BrowserCommand(typing.action, typing.run, text) if text and typing.run else None
+    typing = typing.type_key(key)
+    text = typing.text if typing.action == "filter" else state.filter
+    return structs.replace(state, typing=typing, filter=text), None
+
+
+def _describe_run(view: RunView) -> str:
+    return f"{to_one_line(view.name, MAX_NAME_WIDTH)} ({view.session[:SHORT_ID_LENGTH]})"
+
+
 def _move_selection(state: BrowserState, key: str, progress: CallProgress, screen: ScreenSize) -> BrowserState:
     if state.selected is None:
         return state
-    order = [view.run for view in order_as_tree(progress.runs.values())]
+    order = [view.run for view in list_shown(state, progress)]
+    if state.selected not in order:
+        return state
     index = order.index(state.selected)
     if key in {KeyName.TAB, KeyName.BACK_TAB}:  # Tab wraps around at the ends, arrows do not
         index = (index + (1 if key == KeyName.TAB else -1)) % len(order)
@@ -216,81 +297,32 @@ def _render_page(pager: TextPager, rows: int) -> list[StyledLine]:
     return [(StyledSpan(pager.title, "name"), StyledSpan(place, "muted")), *pager.lines[top : top + room]]
 
 
-def _render_key_help(state: BrowserState, progress: CallProgress) -> StyledLine:
+def _render_keys() -> Iterator[StyledLine]:
+    width = max(text_width(keys) for keys, _ in KEYS)
+    for keys, effect in KEYS:
+        yield (StyledSpan(f"  {pad_text(keys, width)}  ", "name"), StyledSpan(effect))
+
+
+def _render_last_row(state: BrowserState, progress: CallProgress, columns: int) -> StyledLine:
+    """Return the input line or the question if there is one, else the keys that fit into the columns."""
+    if state.typing:
+        return state.typing.render(columns)
     if state.confirming and (view := progress.runs.get(state.confirming)):
-        name = to_one_line(view.name, MAX_NAME_WIDTH)
-        return (StyledSpan(f"Cancel {name} ({view.run[:SHORT_ID_LENGTH]})? y, or any other key", "warning"),)
+        return (StyledSpan(f"Cancel {_describe_run(view)}? y, or any other key", "warning"),)
     if state.pager:
-        hints = "↑↓ PgUp PgDn Home End scroll • Esc back"
-    elif state.single:
-        hints = "↑ PgUp scroll • Tab next • Enter all runs • c cancel • t transcript • q quit"
-    else:
-        hints = "↑↓ Tab choose • Enter expand • c cancel • t transcript • q quit"
-    return (StyledSpan(hints, "muted"),)
+        return (StyledSpan(_join_hints(PAGER_HINTS, (), columns), "muted"),)
+    if state.single:
+        return (StyledSpan(_join_hints(SINGLE_HINTS, LAST_HINTS, columns), "muted"),)
+    if not state.filter:
+        return (StyledSpan(_join_hints(LIST_HINTS, LAST_HINTS, columns), "muted"),)
+    words = to_one_line(state.filter, MAX_NAME_WIDTH)
+    shown = f"Filter “{words}”: {len(list_shown(state, progress))} of {pluralize(len(progress.runs), 'run')}  "
+    hints = _join_hints(("Esc all runs", *LIST_HINTS), LAST_HINTS, columns - text_width(shown))
+    return (StyledSpan(shown, "warning"), StyledSpan(hints, "muted"))
 
 
-MESSAGE_SECONDS = 8.0
-"""Seconds for which a message of the program is shown."""
-MAX_MESSAGE_CHARS = 300
-EMPTY_SCREEN_DELAY = 0.5
-"""Seconds before an empty list is shown: finding the runs takes a moment."""
-
-
-class WatchView:
-    """The browser on the alternate screen; a closing summary is printed on the normal one."""
-
-    wants_deltas = True
-
-    def __init__(self, stream: TextIO, max_lines: int, send_command: Callable[[BrowserCommand], None]) -> None:
-        """Take the function that executes commands of the user."""
-        self._stream = stream
-        self._max_lines = max_lines
-        self._send_command = send_command
-        self._progress = CallProgress()
-        self._state = BrowserState()
-        self._styles = select_styles(os.environ)
-        self._screen = FullScreenRenderer(stream, self._styles)
-        self._message = ("", 0.0)
-        self._started = time.monotonic()
-
-    def add_event(self, record: EventRecord) -> None:
-        self._progress = self._progress.apply(record)
-
-    def show_message(self, text: str) -> None:
-        self._message = (to_one_line(text, MAX_MESSAGE_CHARS), time.monotonic() + MESSAGE_SECONDS)
-
-    def press(self, key: str) -> None:
-        self._state, command = apply_key(self._state, key, self._progress, self._size()[1])
-        if command:
-            self._send_command(command)
-
-    def open_transcript(self, run: str, lines: list[str]) -> None:
-        if view := self._progress.runs.get(run):
-            columns = self._size()[1].width
-            pager = open_transcript(view, [strip_control_characters(text) for text in lines], columns)
-            self._state = BrowserState(selected=run, single=self._state.single, pager=pager)
-
-    def draw(self) -> None:
-        if not self._progress.runs and time.monotonic() < self._started + EMPTY_SCREEN_DELAY:
-            return
-        size, screen = self._size()
-        lines = list(render_browser(self._state, self._progress, screen, time.time()))
-        text, until = self._message
-        if text and time.monotonic() < until and not self._state.confirming:
-            lines[-1] = fit_line((StyledSpan(text, "warning"),), screen.width)
-        self._screen.show(lines, size)
-
-    def close(self) -> None:
-        self._screen.end()
-        if self._progress.runs:
-            _, screen = self._size()
-            lines = render_closing(self._progress, screen, time.time(), results_printed=False)
-            self._stream.write("".join(f"{render_ansi(line, self._styles)}\n" for line in lines))
-            self._stream.flush()
-
-    def restore(self) -> None:
-        self._screen.restore()
-
-    def _size(self) -> tuple[tuple[int, int], ScreenSize]:
-        columns, rows = terminal_size(self._stream, os.environ)
-        return (columns, rows), ScreenSize(width=columns, height=rows, max_lines=self._max_lines)
+def _join_hints(hints: Sequence[str], last: Sequence[str], columns: int) -> str:
+    """Return as many of the hints as fit before the last ones."""
+    while hints and text_width("  ".join((*hints, *last))) > columns:
+        hints = hints[:-1]
+    return "  ".join((*hints, *last))

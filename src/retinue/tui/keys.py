@@ -30,6 +30,15 @@ class KeyName(StrEnum):
     ENTER = "enter"
     ESCAPE = "escape"
     EXPAND = "ctrl+o"
+    BACKSPACE = "backspace"
+    CLEAR_LINE = "ctrl+u"
+    DELETE_WORD = "ctrl+w"
+
+
+class PastedText(str):
+    """Text that was pasted, in place of a key: its characters are no commands."""
+
+    __slots__ = ()
 
 
 @runtime_checkable
@@ -51,21 +60,34 @@ _CHARACTERS = {
     "\n": KeyName.ENTER,
     "\x1b": KeyName.ESCAPE,
     "\x0f": KeyName.EXPAND,
+    "\x7f": KeyName.BACKSPACE,
+    "\x08": KeyName.BACKSPACE,
+    "\x15": KeyName.CLEAR_LINE,
+    "\x17": KeyName.DELETE_WORD,
 }
-_KEY_PATTERN = re.compile(r"\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])|(.)", re.DOTALL)
+PASTE_START, PASTE_END = b"\x1b[200~", b"\x1b[201~"
+MAX_PASTE_BYTES = 2**16
+"""Bytes that are read while the end of a paste is awaited."""
+_KEY_PATTERN = re.compile(r"\x1b\[200~(.*?)(?:\x1b\[201~|\Z)|\x1b(\[[0-9;]*[A-Za-z~]|O[A-Za-z])|(.)", re.DOTALL)
 
 
 def parse_keys(typed: bytes) -> Iterator[str]:
-    """Yield the keys in the input of a terminal; unknown sequences are left out."""
+    """Yield the keys in the input of a terminal, pasted text as one; unknown sequences are left out."""
     for match in _KEY_PATTERN.finditer(typed.decode(errors="replace")):
-        sequence, character = match.groups()
-        if sequence is not None:
+        pasted, sequence, character = match.groups()
+        if pasted is not None:
+            yield PastedText(pasted)
+        elif sequence is not None:
             if key := _SEQUENCES.get(sequence):
                 yield key
         elif character in _CHARACTERS:
             yield _CHARACTERS[character]
         elif character.isprintable():
             yield character
+
+
+def _is_paste_open(typed: bytes) -> bool:
+    return typed.rfind(PASTE_START) > typed.rfind(PASTE_END)
 
 
 class KeyboardReader:
@@ -94,6 +116,7 @@ class KeyboardReader:
             return
         number = self._stream.fileno()
         self._enter_raw_mode(number)
+        pending = b""
         try:
             while True:
                 await anyio.wait_readable(number)
@@ -103,8 +126,12 @@ class KeyboardReader:
                 typed = os.read(number, 1024)
                 if not typed:
                     return
-                for key in parse_keys(typed):
+                pending += typed
+                if _is_paste_open(pending) and len(pending) < MAX_PASTE_BYTES:
+                    continue
+                for key in parse_keys(pending):
                     press(key)
+                pending = b""
         except OSError:
             return
         finally:

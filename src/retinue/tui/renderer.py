@@ -29,6 +29,8 @@ StyledLine = tuple[StyledSpan, ...]
 
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
+# A terminal marks what is pasted, so that it is not taken for keys.
+MARK_PASTES, UNMARK_PASTES = "\x1b[?2004h", "\x1b[?2004l"
 # Synchronized output shows a frame at once; terminals without it ignore the sequence. Auto-wrap is off: where a
 # terminal measures a character wider than we do, its line is cut instead of moving all lines below.
 BEGIN_UPDATE, END_UPDATE = "\x1b[?2026h\x1b[?7l", "\x1b[?7h\x1b[?2026l"
@@ -172,13 +174,13 @@ class InlineRenderer(TerminalRenderer):
 class FullScreenRenderer(TerminalRenderer):
     """A frame on the alternate screen."""
 
-    end_sequence = SHOW_CURSOR + LEAVE_SCREEN
+    end_sequence = UNMARK_PASTES + SHOW_CURSOR + LEAVE_SCREEN
 
     def show(self, lines: Sequence[StyledLine], size: tuple[int, int]) -> None:
         """Draw the lines from the first row on; the rest of the screen is empty."""
         new = [render_ansi(line, self._styles) for line in lines[: size[1]]]
         with self._lock:
-            change = "" if self.is_started else ENTER_SCREEN + HIDE_CURSOR
+            change = "" if self.is_started else ENTER_SCREEN + HIDE_CURSOR + MARK_PASTES
             if size != self._size:
                 change += CLEAR_SCREEN
                 self._shown = []

@@ -8,13 +8,12 @@ import click
 from retinue.cli.commands.completion import complete_runs
 from retinue.cli.options import TEXT, DurationType, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json
-from retinue.cli.run_ids import send_command
+from retinue.cli.run_ids import describe_extension, send_command
 from retinue.client import Retinue
 from retinue.ipc.federation import extend_remote
-from retinue.support.formatting import SHORT_ID_LENGTH
 
-MIN_SECONDS, MAX_SECONDS = 1.0, 24 * 3600.0
-"""Seconds of one extension."""
+EXTENSION = DurationType(1.0, 24 * 3600.0)
+"""The time of one extension."""
 
 
 @click.command(
@@ -26,7 +25,7 @@ MIN_SECONDS, MAX_SECONDS = 1.0, 24 * 3600.0
     )
 )
 @click.argument("run", metavar="ID", type=TEXT, shell_complete=complete_runs)
-@click.argument("time", metavar="TIME", type=DurationType(MIN_SECONDS, MAX_SECONDS))
+@click.argument("time", metavar="TIME", type=EXTENSION)
 @json_option
 def extend(run: str, time: float, as_json: bool) -> None:
     """Give a run more time.
@@ -35,7 +34,7 @@ def extend(run: str, time: float, as_json: bool) -> None:
     work of its own can put off: 90, 15m, 2h, at most a day at once.
     """
     owner, done = anyio.run(send_command, Retinue(), run, lambda owner: extend_remote(owner, time))
-    message = f"Run {owner.run[:SHORT_ID_LENGTH]} was given {time:g}s more: its timeout is {done.timeout:g}s."
+    message = describe_extension(owner, time, done.timeout)
     print_hint(message)
     if as_json:
         facts = {"run": owner.run, "session": owner.session, "pid": owner.pid}

@@ -8,10 +8,9 @@ import click
 from retinue.cli.commands.completion import complete_runs
 from retinue.cli.options import TEXT, json_option, read_task
 from retinue.cli.printing import help_examples, print_hint, print_json
-from retinue.cli.run_ids import send_command
+from retinue.cli.run_ids import describe_steering, send_command
 from retinue.client import Retinue
 from retinue.ipc.federation import steer_remote
-from retinue.support.formatting import SHORT_ID_LENGTH
 
 TOOLSET = "single"
 """The toolset whose settings limit the length of a text."""
@@ -38,7 +37,7 @@ def steer(run: str, text: str, as_json: bool) -> None:
     retinue = Retinue()
     content = read_task(text, retinue, TOOLSET)
     owner, _ = anyio.run(send_command, retinue, run, lambda owner: steer_remote(owner, content))
-    message = f"Run {owner.run[:SHORT_ID_LENGTH]} has been told; its agent reads it before it asks its model again."
+    message = describe_steering(owner)
     print_hint(message)
     if as_json:
         print_json({"run": owner.run, "session": owner.session, "pid": owner.pid, "message": message})

@@ -13,22 +13,32 @@ import click
 from anyio.abc import TaskGroup
 
 from retinue.cli.commands.completion import complete_runs
+from retinue.cli.commands.extend import EXTENSION
 from retinue.cli.options import TEXT, CommandRefusedError, json_option
 from retinue.cli.printing import help_examples, print_error, print_hint, print_json_line
-from retinue.cli.run_ids import NOTHING_RUNNING, describe_cancel, explain_not_running, matches_id
+from retinue.cli.run_ids import (
+    NOTHING_RUNNING,
+    describe_cancel,
+    describe_extension,
+    describe_steering,
+    explain_not_running,
+    matches_id,
+    send_command,
+)
 from retinue.client import Retinue
 from retinue.ipc.client import ProcessUnreachableError
-from retinue.ipc.federation import RemoteRuns
+from retinue.ipc.federation import RemoteRuns, extend_remote, steer_remote
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.sessions.store import LeaseOwner
 from retinue.support.formatting import SHORT_ID_LENGTH
 from retinue.support.own_process import is_closed
 from retinue.transcripts.text import TextTranscript
-from retinue.tui.browser import BrowserCommand, WatchView
+from retinue.tui.browser import BrowserCommand
 from retinue.tui.event_lines import EventLineFormatter
 from retinue.tui.keys import KeyboardReader
 from retinue.tui.live_view import MIN_UPDATE_INTERVAL, EventView, LinesView, is_screen, run_view
+from retinue.tui.watch_view import WatchView
 
 TOOLSET = "fanout"
 """The toolset whose settings limit the lines of a window."""
@@ -36,17 +46,21 @@ MAX_TRANSCRIPT_EVENTS = 5_000
 """Latest events of a session that its transcript shows."""
 KEYS_HELP = """\b
 Keys on a terminal:
-  ↑ ↓ Tab        choose a run, or scroll
-  Enter, Ctrl+O  the chosen run alone, all of it; again: all runs
-  c              cancel the chosen run; asks first
+  ↑ ↓ Tab        select a run; PgUp and PgDn scroll
+  Enter, Ctrl+O  show the selected run alone, with all its output; again: all runs
+  s              steer: send a message to the selected run
+  e              extend its timeout
+  c              cancel it; asks first
   t              read its transcript
-  q              leave; the runs go on"""
+  /              filter the runs
+  ?              show the keys
+  q              quit; the runs continue"""
 
 
 @click.command(
-    help="See what runs, in whatever process it was started.\n\n"
-    "RUN is the id of a run, a session or a conversation, from its first 8 digits on; without it, everything is "
-    f"shown. Ends when nothing runs any more. Where no terminal is, it prints lines.\n\n{KEYS_HELP}",
+    help="Show all running agents, including those started by other processes.\n\n"
+    "RUN is the id of a run, a session or a conversation, or its first 8 digits; without it, all runs are shown. "
+    f"Ends when nothing is running any more. Without a terminal it prints lines.\n\n{KEYS_HELP}",
     epilog=help_examples("retinue watch", "retinue watch 1a2b3c4d", "retinue watch --follow --json | jq .type"),
 )
 @click.argument("run", type=TEXT, required=False, shell_complete=complete_runs)
@@ -84,7 +98,8 @@ class _WatchSession:
             return _JsonView()
         max_lines = self._retinue.settings(TOOLSET).settings.max_lines_per_window
         if is_screen(sys.stdout, os.environ) and self._keyboard.is_interactive:
-            self._screen = WatchView(sys.stdout, max_lines, self._send_command)
+            color = click.get_current_context().color
+            self._screen = WatchView(sys.stdout, max_lines, self._send_command, color=color)
             return self._screen
         if is_screen(sys.stdout, os.environ):
             from retinue.tui.live_view import LiveView
@@ -124,6 +139,8 @@ class _WatchSession:
                     group.cancel_scope.cancel()
                 case "cancel":
                     group.start_soon(self._cancel_run, screen, command.run)
+                case "steer" | "extend":
+                    group.start_soon(self._change_run, screen, command)
                 case _:
                     await self._open_transcript(screen, command.run)
 
@@ -135,6 +152,24 @@ class _WatchSession:
             screen.show_message(str(problem))
         else:
             screen.show_message(describe_cancel(run, found=done.found, failure=done.failure))
+
+    async def _change_run(self, screen: WatchView, command: BrowserCommand) -> None:
+        """Steer or extend a run as the commands of these names do, and show the outcome."""
+        screen.show_message(f"Sending to {command.run[:SHORT_ID_LENGTH]} …")
+        try:
+            if command.action == "steer":
+                owner, _ = await send_command(
+                    self._retinue, command.run, lambda owner: steer_remote(owner, command.text)
+                )
+                screen.show_message(describe_steering(owner))
+            else:
+                seconds = EXTENSION.convert(command.text, None, None)
+                owner, reply = await send_command(
+                    self._retinue, command.run, lambda owner: extend_remote(owner, seconds)
+                )
+                screen.show_message(describe_extension(owner, seconds, reply.timeout))
+        except click.ClickException as error:
+            screen.show_message(error.message)
 
     async def _open_transcript(self, screen: WatchView, run: str) -> None:
         lines, transcript = list[str](), TextTranscript()
