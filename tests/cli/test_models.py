@@ -95,9 +95,21 @@ def test_doctor_names_the_key_and_the_model_of_the_api_engine(cli):
     assert "openai/gpt-5 by OPENAI_API_KEY" in configured
 
 
-def test_doctor_reports_a_setting_model_whose_provider_has_no_key(cli):
-    found = cli("doctor", OPENAI_API_KEY="sk-1", RETINUE_MODEL="anthropic/claude-opus-5-5").stdout
-    assert "The provider anthropic is not configured: set ANTHROPIC_API_KEY." in found
+BROKEN = [
+    ({"RETINUE_MODEL": "anthropic/claude-opus-5-5"}, "The provider anthropic is not configured: set ANTHROPIC_API_KEY."),
+    ({"RETINUE_MODEL": "opnai/x"}, "Unknown provider 'opnai'."),
+    ({"OPENAI_BASE_URL": "ftp://h"}, "OPENAI_BASE_URL='ftp://h' is not an HTTP URL."),
+]
+
+
+@pytest.mark.parametrize(("environ", "sentence"), BROKEN)
+def test_doctor_reports_a_model_that_cannot_be_used_as_a_problem(cli, environ, sentence):
+    done = cli("doctor", OPENAI_API_KEY="sk-1", **environ)
+    lines = done.stdout.splitlines()
+    assert done.exit_code == 1
+    assert lines[:2] == ["✗ Not ready: api cannot be used as it is configured", "✗ 1 problem to fix"]
+    assert sentence in done.stdout
+    assert any(line.startswith("  ✗  api ") for line in lines)
 
 
 def test_setup_tries_the_api_engine_with_one_request(cli):
@@ -162,6 +174,23 @@ def test_local_server_that_does_not_answer_is_not_used(cli):
     assert rows(cli("models", **nowhere).stdout)["ollama"].endswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("model", "named"), [("sonnet", "gpt-6.1-terra"), ("gpt-5", "gpt-5"), ("openai:gpt-5", "gpt-5")]
+)
+def test_first_line_names_the_model_that_a_short_name_means(cli, model, named):
+    serving = ModelServer([ScriptedTurn(text="ok")])
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving) as server:
+        done = cli(
+            "run", "explorer", "x", "--model", model, OPENAI_API_KEY="sk-1", OPENAI_BASE_URL=f"{server.url}/v1"
+        )
+    assert done.stderr.splitlines()[0] == f"engine: api (openai/{named} by OPENAI_API_KEY, in this process)"
+
+
+def test_first_line_of_the_offline_engine_says_that_it_is_no_model(cli):
+    done = cli("run", "explorer", "x", RETINUE_MODEL="openai/gpt-5")
+    assert done.stderr.startswith("engine: offline (rules, not a language model")
+
+
 # -- bad input ---------------------------------------------------------------------------------------
 
 KEY = {"OPENAI_API_KEY": "sk-1"}
@@ -172,6 +201,9 @@ REFUSED = [
         "Unknown provider 'opnai'. Did you mean 'openai'? Providers: anthropic, openai, ",
     ),
     (("--model", "groq/x"), KEY, "The provider groq is not configured: set GROQ_API_KEY."),
+    (("--model", "openai/gpt-5"), {}, "The provider openai is not configured: set OPENAI_API_KEY."),
+    (("--model", "cerebras/x"), {}, "The provider cerebras cannot be used: "),
+    (("--model", "gpt-5"), {}, "no provider key is set. Set one of ANTHROPIC_API_KEY, OPENAI_API_KEY, "),
     (("--engine", "api"), {}, "no provider key is set. Set one of ANTHROPIC_API_KEY, OPENAI_API_KEY, "),
     (
         (),

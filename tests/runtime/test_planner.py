@@ -185,6 +185,24 @@ async def test_auto_selects_the_offline_engine_only_if_the_caller_allows_it(scra
     assert (spec.engine, failed) == ("offline", None)
 
 
+@pytest.mark.parametrize(
+    ("call_settings", "model"), [({"model": "openai/gpt-5"}, None), ({}, "openai/gpt-5")], ids=["call", "task"]
+)
+async def test_auto_never_answers_by_rules_if_the_call_names_a_model(scratch_home, call_settings, model):
+    engines = {
+        "pi": kind(name="pi", not_configured_reason=lambda: "no login"),
+        "api": kind(name="api", not_configured_reason=lambda: "no key", list_providers=lambda _model: ()),
+        "offline": kind(name="offline", uses_models=False),
+    }
+    options = {"call_settings": {"engine": "auto", **call_settings}, "call": {"offline_may_answer": True}}
+    task = Task(prompt="x", model=model)
+    spec, failure = await spec_of(scratch_home, task, engines=engines, **options)
+    assert (spec.engine, failure) == ("api", None)
+    without_api = {name: engines[name] for name in ("pi", "offline")}
+    refusal = await failure_of(scratch_home, task, engines=without_api, **options)
+    assert (refusal.code, refusal.reason) == (ErrorCode.SPAWN_FAILED, "no_engine")
+
+
 # -- what a run is given ---------------------------------------------------------------------------
 
 

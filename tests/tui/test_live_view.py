@@ -18,7 +18,7 @@ from retinue.tui.live_view import EngineNote, LinesView, LiveView, is_screen, ru
 
 TEST_TIMEOUT = 20.0
 """Seconds before a test gives up waiting."""
-ABOUT = {"offline": "rules, not a language model"}
+ABOUT = {"offline": lambda _model: "rules, not a language model"}
 
 
 class FakeTerminal(io.StringIO):

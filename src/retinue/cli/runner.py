@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn, TextIO, TypeVar
 
 import anyio
@@ -148,11 +149,8 @@ def _make_view(
     if stream is None or options.quiet:
         return LinesView(stream, storage_losses, answer=_make_printer(answer, whole_lines=False))
     settings = retinue.settings(toolset).settings
-    is_auto_engine = settings.engine == "auto"
-    about = (
-        {kind.name: kind.summary_for(settings.model) for kind in retinue.engines.values()} if is_auto_engine else {}
-    )
-    note = EngineNote(about)
+    engines = retinue.engines.values() if settings.engine == "auto" else ()
+    note = EngineNote({kind.name: partial(kind.describe_run, environ=os.environ) for kind in engines})
     if not shows_progress:
         return LinesView(stream, note, storage_losses)
     if is_screen(stream, os.environ) and (answer is None or _is_same_terminal(sys.stdout, stream)):

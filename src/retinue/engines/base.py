@@ -135,6 +135,12 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
         """Return what the engine is, for a user whose setting `model` is this."""
         return self.describe(model) if self.describe else self.summary
 
+    def describe_run(self, model: str | None, environ: Mapping[str, str]) -> str:
+        """Return what executes a run on this model; the model itself where the engine knows no more of it."""
+        if model and self.uses_models and (not self.describe or self.find_model_problem(model, None, environ)):
+            return model
+        return self.summary_for(model)
+
     def not_installed_reason_for(self, *, has_key: bool) -> str | None:
         """Return why the engine cannot be used for an agent with or without its own API key; None if it can."""
         return (

@@ -264,7 +264,7 @@ class Planner:
         call, settings, agent, found = admitted.call, admitted.settings, draft.agent, draft.found
         if isinstance(found, Failure):
             return found
-        engine = self._select_engine(agent, admitted, has_key=found.api_key is not None)
+        engine = self._select_engine(draft, admitted, has_key=found.api_key is not None)
         failure = validate_cwd(draft.cwd, call.roots) or find_self_delegation(call, agent, draft.task, draft.cwd)
         if isinstance(engine, Failure):
             return failure or engine
@@ -360,12 +360,13 @@ class Planner:
             self._environments[key] = {**visible, **markers}
         return self._environments[key]
 
-    def _select_engine(self, agent: AgentProfile, admitted: AdmittedCall, *, has_key: bool) -> EngineInfo | Failure:
+    def _select_engine(self, draft: _TaskDraft, admitted: AdmittedCall, *, has_key: bool) -> EngineInfo | Failure:
         """Return the engine that the call names, else the agent, else the setting."""
-        settings = admitted.settings
-        name = settings.engine if "engine" in admitted.explicit_settings else agent.engine or settings.engine
+        settings, explicit_settings = admitted.settings, admitted.explicit_settings
+        name = settings.engine if "engine" in explicit_settings else draft.agent.engine or settings.engine
         if name == "auto":
-            return self._select_automatic_engine(admitted.call)
+            names_model = bool(draft.task.model or ("model" in explicit_settings and settings.model))
+            return self._select_automatic_engine(admitted.call, names_model=names_model)
         kind = self._engine_infos.get(name)
         if kind is None:
             known = ", ".join(["auto", *self._engine_infos])
@@ -376,10 +377,17 @@ class Planner:
             )
         return kind
 
-    def _select_automatic_engine(self, call: CallContext) -> EngineInfo | Failure:
-        for kind in self._engine_infos.values():
-            if kind.automatic and kind.unavailable_reason() is None and (kind.uses_models or call.offline_may_answer):
-                return kind
+    def _select_automatic_engine(self, call: CallContext, *, names_model: bool) -> EngineInfo | Failure:
+        rules_may_answer = call.offline_may_answer and not names_model
+        automatic = [
+            kind for kind in self._engine_infos.values() if kind.automatic and (kind.uses_models or rules_may_answer)
+        ]
+        found = next((kind for kind in automatic if kind.unavailable_reason() is None), None)
+        if found is None and names_model:
+            # An engine that calls providers itself may have the model all the same, or refuses it with what to set.
+            found = next((kind for kind in automatic if kind.list_providers and not kind.not_installed_reason()), None)
+        if found:
+            return found
         return Failure(
             ErrorCode.SPAWN_FAILED,
             "No engine with a language model is configured here, and rules must not be taken for an agent. "

@@ -124,15 +124,15 @@ def is_screen(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
 
 
 class EngineNote:
-    """Notes once which engine `auto` chose, with the model where the call names one."""
+    """Notes once which engine `auto` chose, with the model of its first run."""
 
-    def __init__(self, about: Mapping[str, str]) -> None:
-        """Take the description of each engine; none if the user chose the engine."""
-        self._about = dict(about)
+    def __init__(self, describe: Mapping[str, Callable[[str | None], str]]) -> None:
+        """Take the function that describes a run of each engine by its model; none if the user chose the engine."""
+        self._describe = dict(describe)
 
     def __call__(self, record: EventRecord) -> Iterator[str]:
-        if isinstance(record.event, RunQueued) and (about := self._about.pop(record.event.engine, "")):
-            yield f"engine: {record.event.engine} ({record.event.model or about})"
+        if isinstance(record.event, RunQueued) and (describe := self._describe.pop(record.event.engine, None)):
+            yield f"engine: {record.event.engine} ({describe(record.event.model)})"
 
 
 def storage_losses(record: EventRecord) -> Iterator[str]:

@@ -63,6 +63,8 @@ class EngineStatus(Struct, frozen=True, rename="camel"):
     is_automatic: bool = True
     """Whether `auto` may choose it."""
     uses_models: bool = True
+    problem: str | None = None
+    """The reason why it cannot run on the model and keys that the user configured; None if it can."""
 
 
 class StateStatus(Struct, frozen=True, rename="camel"):
@@ -143,8 +145,16 @@ def list_engine_status(retinue: Retinue) -> Iterator[EngineStatus]:
         missing = kind.unavailable_reason()
         is_chosen = kind.automatic and missing is None and not has_choice
         has_choice = has_choice or is_chosen
-        about = kind.summary_for(model)
-        yield EngineStatus(kind.name, about, missing, is_chosen, kind.automatic, kind.uses_models)
+        failure = None if missing else kind.find_model_problem(model, None, os.environ)
+        yield EngineStatus(
+            kind.name,
+            kind.summary_for(model),
+            missing,
+            is_chosen,
+            kind.automatic,
+            kind.uses_models,
+            failure.message if failure else None,
+        )
 
 
 # -- the state folder ------------------------------------------------------------------------------
@@ -212,6 +222,7 @@ def _list_problems(
     yield from state.faults
     if not any(engine.is_chosen for engine in engines):
         yield "No engine can be used: see above what each of them lacks."
+    yield from (engine.problem for engine in engines if engine.is_chosen and engine.problem)
     if fault := retinue.trust.fault():
         yield f"{fault}. Accept them again with `retinue agents trust NAME`."
     mine = str(config_folder(os.environ))
@@ -356,7 +367,9 @@ def _render_report(found: DiagnosisReport, *, shows_all: bool, columns: int) -> 
 def _render_verdict(found: DiagnosisReport, columns: int) -> Iterator[str]:
     """Render whether a model can be used, the number of problems, and the version."""
     engine = _find_model_engine(found.engines)
-    if engine:
+    if engine and engine.problem:
+        yield click.style(f"✗ Not ready: {engine.name} cannot be used as it is configured", fg="red")
+    elif engine:
         yield from (
             click.style(line, fg="green") for line in _wrap(f"✓ Ready: {engine.name}, {engine.about}", columns, 0)
         )
@@ -385,7 +398,8 @@ def render_engines(found: Iterable[EngineStatus], columns: int) -> list[str]:
     width = max((len(engine.name) for engine in engines), default=0)
     lines: list[str] = []
     for engine in engines:
-        mark = click.style("✗", fg="red") if engine.missing else click.style("✓", fg="green")
+        is_broken = engine.missing or engine.problem
+        mark = click.style("✗", fg="red") if is_broken else click.style("✓", fg="green")
         text = to_one_line(engine.missing or engine.about, MAX_COLUMNS) + (
             " (auto uses it)" if engine.is_chosen else ""
         )
