@@ -96,7 +96,10 @@ def test_doctor_names_the_key_and_the_model_of_the_api_engine(cli):
 
 
 BROKEN = [
-    ({"RETINUE_MODEL": "anthropic/claude-opus-5-5"}, "The provider anthropic is not configured: set ANTHROPIC_API_KEY."),
+    (
+        {"RETINUE_MODEL": "anthropic/claude-opus-5-5"},
+        "The provider anthropic is not configured: set ANTHROPIC_API_KEY.",
+    ),
     ({"RETINUE_MODEL": "opnai/x"}, "Unknown provider 'opnai'."),
     ({"OPENAI_BASE_URL": "ftp://h"}, "OPENAI_BASE_URL='ftp://h' is not an HTTP URL."),
 ]

@@ -48,6 +48,33 @@ def test_messages_stay_above_the_frame():
     assert terminal.screen() == "a message\na sentence longer th\nan a line\none\n2"
 
 
+class HistoryTerminal(TerminalEmulator):
+    """A terminal with a history; as in tmux, a screen that is erased from its top left corner goes there, too."""
+
+    def __init__(self, columns, rows):
+        super().__init__(columns, rows)
+        self.history = []
+
+    def _down(self):
+        if self.row == self.rows - 1:
+            self.history.append("".join(self.cells[0]))
+        super()._down()
+
+    def _execute(self, number, command):
+        if (self.row, self.column, number, command) == (0, 0, "", "J"):
+            self.history += ["".join(row) for row in self.cells if row]
+        super()._execute(number, command)
+
+
+def test_messages_leave_no_copy_of_a_frame_of_the_whole_screen_in_the_history():
+    terminal = HistoryTerminal(20, 4)
+    renderer = InlineRenderer(terminal, COLOR_STYLES)
+    for number in range(4):
+        renderer.show(lines("one", "two", "three"), terminal.size, messages=[f"message {number}"])
+    assert terminal.screen() == "one\ntwo\nthree"
+    assert terminal.history == ["message 0", "message 1", "message 2", "message 3"]
+
+
 def test_only_changed_lines_are_written():
     terminal, renderer = make_inline(80, 24)
     renderer.show(lines(*(f"line {number} {'x' * 60}" for number in range(20))), terminal.size)

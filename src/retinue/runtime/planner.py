@@ -385,10 +385,9 @@ class Planner:
         found = next((kind for kind in automatic if kind.unavailable_reason() is None), None)
         if found is None and names_model:
             # An engine that calls providers itself may have the model all the same, or refuses it with what to set.
-            found = next((kind for kind in automatic if kind.list_providers and not kind.not_installed_reason()), None)
-        if found:
-            return found
-        return Failure(
+            calling = (kind for kind in automatic if kind.list_providers and kind.not_installed_reason() is None)
+            found = next(calling, None)
+        return found or Failure(
             ErrorCode.SPAWN_FAILED,
             "No engine with a language model is configured here, and rules must not be taken for an agent. "
             "Run `retinue doctor` to see what is missing, or ask for the offline engine by name.",

@@ -146,7 +146,7 @@ class InlineRenderer(TerminalRenderer):
             change = self._move_to_top(size[0])
             if printed or size != self._size:
                 # The frame moves, or the terminal has wrapped it again: nothing on the screen can be reused.
-                change += ERASE_SCREEN + END_UPDATE + printed + BEGIN_UPDATE
+                change += self._erase_frame() + END_UPDATE + printed + BEGIN_UPDATE
                 self._shown = []
             change += self._diff_lines(lines, size[0])
             self._size = size
@@ -156,6 +156,14 @@ class InlineRenderer(TerminalRenderer):
         """Return the cursor movement to the first row; a narrower terminal has wrapped lines into more rows."""
         rows = sum(max(-(-width // columns), 1) for width in self._widths)
         return f"\x1b[{rows}A\r" if rows else "\r"
+
+    def _erase_frame(self) -> str:
+        """Return the sequence that erases all rows from the first on, where the cursor stays.
+
+        Some terminals, such as tmux, take an erasure from the top left corner for a cleared screen and copy the frame
+        into their history: the first row is erased by itself.
+        """
+        return f"{ERASE_LINE}\n{ERASE_SCREEN}\x1b[A" if self._widths else ERASE_SCREEN
 
     def _diff_lines(self, lines: Sequence[StyledLine], columns: int) -> str:
         new = [render_ansi(line, self._styles) for line in lines]

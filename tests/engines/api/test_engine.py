@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import anyio
 import pytest
 from msgspec.structs import replace
-from tests.engines.api.conftest import MODELS, open_provider
+from tests.engines.api.conftest import MODELS, environment, open_provider
 from tests.support.model_server import ScriptedCall, ScriptedError, ScriptedTurn
 
 from retinue.model.agents import AgentProfile
@@ -149,6 +151,15 @@ async def test_transient_failure_is_retried_after_the_time_the_provider_asks_for
         assert len(provider.server.requests) == 3
     assert [event.code for event in of_type(events, Notice)] == ["provider_retry", "provider_retry"]
     assert [event.text for event in of_type(events, Text)] == ["It says hello."]
+
+
+async def test_address_that_cannot_be_reached_is_named(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("retinue.engines.api.retries.RETRY_DELAY", 0.0)
+    nowhere = "http://127.0.0.1:9"
+    async with open_provider([ANSWER], tmp_path) as provider:
+        events = await provider.run(model, environment=environment(nowhere))
+    (end,) = of_type(events, MessageEnded)
+    assert re.match(rf"Connection error: {nowhere}(/v1)? cannot be reached: ", end.error or "")
 
 
 async def test_provider_that_asks_for_a_long_wait_fails_at_once(tmp_path):

@@ -132,6 +132,8 @@ class ApiModel:
             raise RequestFailedError(f"Invalid base URL {endpoint.base_url!r}: {error}", retryable=False) from error
         except httpx2.TransportError as error:
             detail = str(error) or type(error).__name__
+            if isinstance(error, httpx2.ConnectError):
+                detail = f"{endpoint.base_url} cannot be reached: {detail}"
             raise make_connection_error(detail) from error
 
     async def _read_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
