@@ -10,10 +10,11 @@ from itertools import pairwise
 from typing import Any, TextIO
 
 import click
+from msgspec import Struct, structs
 
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.own_process import detach
-from retinue.tui.widths import fit_text, pad_text, text_width
+from retinue.tui.widths import fit_text, pad_text, text_width, wrap_text
 
 COLUMN_GAP = "  "
 INDENT = "    "
@@ -24,22 +25,37 @@ MAX_COLUMNS = 1_000
 """Characters of a cell that are used; also the width of a stdout that is not a terminal."""
 
 
-Cell = str | tuple[str, str]
-"""A text that is sanitized, or a pair of trusted prefix and such a text."""
+class StyledCell(Struct, frozen=True):
+    """A text that is sanitized, and drawn in a color or in bold."""
+
+    text: str
+    color: str | None = None
+    bold: bool = False
+    prefix: str = ""
+    """Trusted text before it, in no color."""
 
 
-def render_table(rows: Sequence[Sequence[Cell]], *, columns: int | None = None) -> list[str]:
+Cell = str | tuple[str, str] | StyledCell
+"""A text that is sanitized, a pair of trusted prefix and such a text, or such a text in a color."""
+
+
+def render_table(
+    rows: Sequence[Sequence[Cell]], *, columns: int | None = None, has_headings: bool = False, wraps: bool = False
+) -> list[str]:
     """Render rows as aligned lines of sanitized cells; the last cell takes the remaining width.
 
-    Cells that do not fit on a narrow terminal are put on a line below.
+    Cells that do not fit on a narrow terminal are put on a line below. Only the last cell is cut to the width; with
+    `wraps` it continues below itself instead.
     """
     if not rows:
         return []
     room = columns or stdout_columns()
     cells = [[_format_cell(cell) for cell in row] for row in rows]
-    widths = [max(text_width(row[index]) for row in cells) for index in range(len(cells[0]) - 1)]
+    if has_headings:
+        cells[0] = [structs.replace(cell, bold=True) for cell in cells[0]]
+    widths = [max(text_width(_cell_text(row[index])) for row in cells) for index in range(len(cells[0]) - 1)]
     shape = _group_columns([*widths, MIN_COLUMN_WIDTH], room)
-    return [line for row in cells for line in _render_row(row, widths, shape, room)]
+    return [line for row in cells for line in _render_row(row, widths, shape, room, wraps=wraps)]
 
 
 def _group_columns(widths: Sequence[int], room: int) -> list[range]:
@@ -53,19 +69,46 @@ def _group_columns(widths: Sequence[int], room: int) -> list[range]:
     return [range(*ends) for ends in pairwise([*starts, len(widths)])]
 
 
-def _render_row(row: Sequence[str], widths: Sequence[int], shape: Sequence[range], room: int) -> Iterator[str]:
+def _render_row(
+    row: Sequence[StyledCell], widths: Sequence[int], shape: Sequence[range], room: int, *, wraps: bool
+) -> Iterator[str]:
     for beside in shape:
-        line = COLUMN_GAP.join(pad_text(row[index], widths[index]) for index in beside if index < len(widths))
-        line = (INDENT if beside.start else "") + line
-        if len(widths) in beside:
-            line += COLUMN_GAP if len(beside) > 1 else ""
-            line += fit_text(row[-1], max(room - text_width(line), 1))
-        yield line.rstrip()
+        others = [index for index in beside if index < len(widths)]
+        line, used = (INDENT, len(INDENT)) if beside.start else ("", 0)
+        for index in others:
+            line += _paint(row[index], pad_text(_cell_text(row[index]), widths[index])) + COLUMN_GAP
+            used += widths[index] + len(COLUMN_GAP)
+        if len(widths) not in beside:
+            yield line.rstrip()
+            continue
+        text, left = _cell_text(row[-1]), max(room - used, 1)
+        first, *more = wrap_text(text, left, MAX_COLUMNS) or [""] if wraps else [fit_text(text, left)]
+        yield (line + _paint(row[-1], first)).rstrip()
+        yield from (" " * used + _paint(row[-1], piece) for piece in more)
 
 
-def _format_cell(cell: Cell) -> str:
-    drawn, text = ("", cell) if isinstance(cell, str) else cell
-    return drawn + to_one_line(text, MAX_COLUMNS)
+def _format_cell(cell: Cell) -> StyledCell:
+    match cell:
+        case StyledCell():
+            return structs.replace(cell, text=to_one_line(cell.text, MAX_COLUMNS))
+        case (prefix, text):
+            return StyledCell(to_one_line(text, MAX_COLUMNS), prefix=prefix)
+        case _:
+            return StyledCell(to_one_line(cell, MAX_COLUMNS))
+
+
+def _cell_text(cell: StyledCell) -> str:
+    return cell.prefix + cell.text
+
+
+def _paint(cell: StyledCell, drawn: str) -> str:
+    """Return the drawn cell with its color around the text; neither its prefix nor the padding is painted."""
+    prefix = cell.prefix if drawn.startswith(cell.prefix) else ""
+    text = drawn[len(prefix) :].rstrip()
+    if not text or not (cell.color or cell.bold):
+        return drawn
+    painted = click.style(text, fg=cell.color, bold=cell.bold or None)
+    return f"{prefix}{painted}{drawn[len(prefix) + len(text) :]}"
 
 
 def stdout_columns() -> int:
@@ -209,8 +252,6 @@ def _wrap_lines(text: str) -> str:
     """Break lines between words on a terminal, which would break them anywhere."""
     if sys.stderr is None or not sys.stderr.isatty():
         return text
-    from retinue.tui.widths import wrap_text
-
     columns = stderr_columns()
     return "\n".join(piece for line in text.split("\n") for piece in wrap_text(line, columns, len(line)) or [""])
 

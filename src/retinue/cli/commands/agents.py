@@ -18,6 +18,8 @@ from retinue.cli.json_output import to_json
 from retinue.cli.options import TEXT, CommandRefusedError, InvalidInputError, cwd_option, json_option
 from retinue.cli.printing import (
     MAX_COLUMNS,
+    Cell,
+    StyledCell,
     help_examples,
     is_interactive,
     print_hint,
@@ -314,7 +316,9 @@ def list_agents(as_json: bool, cwd: str | None) -> None:
         return
     print_lines(
         render_table(
-            [["NAME", "LAYER", "TOOLS", "DESCRIPTION"], *(_format_row(entry) for entry in roster.list_definitions())]
+            [["NAME", "LAYER", "TOOLS", "DESCRIPTION"], *(_format_row(entry) for entry in roster.list_definitions())],
+            has_headings=True,
+            wraps=True,
         )
     )
     if count := len(roster.problems):
@@ -462,10 +466,15 @@ def _private_file(agent: Agent, name: str) -> str:
     return f"{Path(agent.source).with_name(name) if agent.source else name} (not printed)"
 
 
-def _format_row(entry: AgentListing) -> list[str]:
+def _format_row(entry: AgentListing) -> list[Cell]:
     agent, mark = entry.agent, STATUS_LABELS[entry.status]
     name = f"{agent.name} ({mark})" if mark else agent.name
-    return [name, agent.layer, describe_tools(agent), agent.description]
+    return [
+        StyledCell(name, "yellow" if mark else "cyan"),
+        StyledCell(agent.layer, "bright_black"),
+        describe_tools(agent),
+        agent.description,
+    ]
 
 
 def _listing_json(entry: AgentListing) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from retinue import __version__
 from retinue.cli.json_output import result_json, to_json
 from retinue.cli.options import cwd_option, json_option
 from retinue.cli.printing import (
+    Cell,
+    StyledCell,
     help_examples,
     print_error,
     print_hint,
@@ -356,7 +358,7 @@ def _render_report(found: DiagnosisReport, *, shows_all: bool, columns: int) -> 
         ignored = map(format_setting_problem, found.problems)
         yield from _render_section("Ignored settings", (line for text in ignored for line in _wrap(text, columns)))
     yield from _render_section("Agents", _render_agents(found, columns))
-    yield from _render_section("Installed in", _render_hosts(found))
+    yield from _render_section("Installed in", _render_hosts(found, columns - len(INDENT)))
     yield from _render_section("State", _render_state(found, columns))
     if shows_all:
         yield from _render_section("Processes", _wrap(found.processes, columns))
@@ -417,7 +419,7 @@ def _render_settings(settings: Iterable[SettingStatus], columns: int, *, shows_a
         rows = [["NAME", "VALUE", "FROM", "DESCRIPTION"], *map(_setting_row, shown)]
         used = sum(max(text_width(row[index]) for row in rows) + len(INDENT) for index in range(3))
         if columns - len(INDENT) - used >= MIN_TEXT_COLUMNS:
-            yield from render_table(rows, columns=columns - len(INDENT))
+            yield from render_table(rows, columns=columns - len(INDENT), has_headings=True, wraps=True)
         else:
             for name, value, source, note in rows[1:]:
                 yield from _wrap(f"{name} = {value} ({source})", columns)
@@ -445,12 +447,17 @@ def _render_agents(found: DiagnosisReport, columns: int) -> Iterator[str]:
     yield from (line for remark in found.broken_agents for line in _wrap(f"✗ {remark}", columns))
 
 
-def _render_hosts(found: DiagnosisReport) -> list[str]:
-    rows = [
-        ["✗" if host.fault else "✓", host.title, to_one_line(host.file, MAX_COLUMNS), _describe_host(host)]
+def _render_hosts(found: DiagnosisReport, columns: int) -> list[str]:
+    rows: list[list[Cell]] = [
+        [
+            StyledCell("✗", "red") if host.fault else StyledCell("✓", "green"),
+            host.title,
+            StyledCell(host.file, "bright_black"),
+            _describe_host(host),
+        ]
         for host in found.hosts
     ]
-    return render_table(rows, columns=MAX_COLUMNS) if rows else ["no other program (retinue install)"]
+    return render_table(rows, columns=columns, wraps=True) if rows else ["no other program (retinue install)"]
 
 
 def _describe_host(host: HostStatus) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from retinue.cli.commands.completion import complete_providers
 from retinue.cli.json_output import to_json
 from retinue.cli.options import TEXT, cwd_option, json_option
-from retinue.cli.printing import help_examples, print_hint, print_json, print_lines, render_table
+from retinue.cli.printing import Cell, StyledCell, help_examples, print_hint, print_json, print_lines, render_table
 from retinue.client import Retinue
 from retinue.engines.base import EngineInfo
 from retinue.model.providers import KnownModel, ProviderStatus
@@ -47,7 +49,7 @@ def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
     elif as_json:
         print_json({"providers": to_json(found)})
     else:
-        print_lines(render_table([HEADINGS, *map(_provider_row, found)]))
+        print_lines(render_table([HEADINGS, *map(_provider_row, found)], has_headings=True, wraps=True))
         for kind in engines:
             if kind.describe_other_providers:
                 print_hint(kind.describe_other_providers())
@@ -65,7 +67,8 @@ def _print_models(
     if as_json:
         print_json({"provider": provider, "models": to_json(found)})
     elif found:
-        print_lines(render_table([["MODEL", *FACTS, ""], *([*_model_cells(each), ""] for each in found)]))
+        rows: Sequence[Sequence[Cell]] = [["MODEL", *FACTS, ""], *([*_model_cells(each), ""] for each in found)]
+        print_lines(render_table(rows, has_headings=True))
     else:
         print_hint(f"The models of {provider} are not in the price lists: name one as --model {provider}/MODEL.")
 
@@ -74,13 +77,15 @@ FACTS = ("CONTEXT", "INPUT", "OUTPUT")
 HEADINGS = ["", "PROVIDER", "DEFAULT MODEL", *FACTS, "USABLE"]
 
 
-def _provider_row(provider: ProviderStatus) -> list[str]:
+def _provider_row(provider: ProviderStatus) -> list[Cell]:
     chosen = " (default)" if provider.is_chosen else ""
     return [
-        "✗" if provider.missing else "✓",
-        provider.name,
+        StyledCell("✗", "red") if provider.missing else StyledCell("✓", "green"),
+        StyledCell(provider.name, "cyan"),
         *(_model_cells(provider.model) if provider.model else [UNKNOWN] * 4),
-        provider.missing or f"by {provider.configured_by}{chosen}",
+        StyledCell(provider.missing, "bright_black")
+        if provider.missing
+        else StyledCell(f"by {provider.configured_by}{chosen}", "green"),
     ]
 
 

@@ -28,6 +28,7 @@ from retinue.cli.options import (
 )
 from retinue.cli.printing import (
     Cell,
+    StyledCell,
     help_examples,
     is_interactive,
     print_answer,
@@ -64,16 +65,16 @@ def render_list(summaries: Sequence[SessionSummary], now: float, guides: Sequenc
     """Render one line per session; its agent has the guide of the tree, or a mark if another run started it."""
     drawn = guides or [""] * len(summaries)
     rows = [_format_row(one, guide, now) for one, guide in zip(summaries, drawn, strict=True)]
-    return render_table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows])
+    return render_table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows], has_headings=True)
 
 
 def _format_row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
     agent = (guide or (CHILD_MARK if one.parent_run else ""), one.agent)
     preview = f" → {one.preview}" if one.preview else ""
     return [
-        one.session[:SHORT_ID_LENGTH],
-        format_age(one.updated, now),
-        describe_state(one),
+        StyledCell(one.session[:SHORT_ID_LENGTH], "cyan"),
+        StyledCell(format_age(one.updated, now), "bright_black"),
+        _state_cell(one),
         agent,
         f"{one.task}{preview}",
     ]
@@ -106,6 +107,17 @@ def summary_json(summary: SessionSummary) -> dict[str, Any]:
 def describe_state(summary: SessionSummary) -> str:
     failure = summary.latest.failure
     return f"{summary.latest.state} ({failure.code})" if failure else str(summary.latest.state)
+
+
+STATE_COLORS = {
+    SessionState.COMPLETED: "green",
+    SessionState.ERROR: "red",
+    SessionState.RUNNING: "cyan",
+}
+
+
+def _state_cell(summary: SessionSummary) -> StyledCell:
+    return StyledCell(describe_state(summary), STATE_COLORS.get(summary.latest.state))
 
 
 def format_age(when: float, now: float) -> str:
@@ -228,15 +240,15 @@ def render_tree(tree: SessionTree, now: float) -> list[str]:
         [
             (branch.guide, branch.item.agent),
             branch.item.engine,
-            describe_state(branch.item),
+            _state_cell(branch.item),
             f"{elapsed_seconds(branch.item, now):.1f}s",
             _format_tool_count(branch.item),
-            branch.item.session[:SHORT_ID_LENGTH],
+            StyledCell(branch.item.session[:SHORT_ID_LENGTH], "cyan"),
             branch.item.task,
         ]
         for branch in tree
     ]
-    return render_table([["AGENT", "ENGINE", "STATE", "TIME", "TOOLS", "SESSION", "TASK"], *rows])
+    return render_table([["AGENT", "ENGINE", "STATE", "TIME", "TOOLS", "SESSION", "TASK"], *rows], has_headings=True)
 
 
 def tree_json(tree: SessionTree, now: float) -> dict[str, Any]:
