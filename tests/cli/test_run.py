@@ -207,7 +207,7 @@ def test_run_that_cannot_be_stored_still_prints_its_answer(cli, place):
 @pytest.mark.parametrize(
     ("environ", "sentence"),
     [
-        ({"RETINUE_TIMEOUT": "soon"}, "RETINUE_TIMEOUT='soon' ignored: expected a number"),
+        ({"RETINUE_TIMEOUT": "soon"}, "RETINUE_TIMEOUT='soon' ignored: expected seconds, e.g. 300 or 5m"),
         ({"RETINUE_MAX_TASKS": "0"}, "RETINUE_MAX_TASKS='0' is out of range; 1 is used"),
         ({"RETINUE_TIMOUT": "5"}, "RETINUE_TIMOUT is not a setting and is ignored. Did you mean RETINUE_TIMEOUT?"),
     ],

@@ -109,6 +109,12 @@ def test_values_of_a_wrong_type_are_ignored_and_reported(value):
     assert [problem.source for problem in found.problems] == ["user"]
 
 
+@pytest.mark.parametrize(("value", "seconds"), [(90, 90.0), ("90", 90.0), ("15m", 900.0), (" 2H ", 7200.0)])
+def test_timeout_may_have_a_unit(value, seconds):
+    found = resolve_settings("fanout", [user(timeout=value)])
+    assert (found.settings.timeout, found.problems) == (seconds, ())
+
+
 def test_unknown_settings_are_reported():
     found = resolve_settings("fanout", [user(timeoutt=5, fanout={"nope": 1})])
     assert ["timeoutt" in p.message or "fanout.nope" in p.message for p in found.problems] == [True, True]

@@ -11,6 +11,7 @@ from retinue.support.formatting import (
     format_limit,
     format_running_time,
     format_time,
+    parse_duration,
     pluralize,
     suggest_spelling,
     unknown_name_message,
@@ -29,6 +30,16 @@ def test_time_is_formatted_by_the_calendar():
 @pytest.mark.parametrize("when", [-62e9, 0.0, 1e300, float("nan"), float("inf")])
 def test_impossible_time_is_a_dash(when):
     assert format_time(when) == "-"
+
+
+def test_duration_is_read_with_and_without_a_unit():
+    texts = ("90", "90s", "1.5 m", "2H", "30d", "4w")
+    assert [parse_duration(text) for text in texts] == [90.0, 90.0, 90.0, 7200.0, 2_592_000.0, 2_419_200.0]
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "3x", "1e3", "1 2", "٣"])
+def test_other_text_is_no_duration(text):
+    assert parse_duration(text) is None
 
 
 def test_spelling_is_suggested_only_for_a_similar_name():

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +15,7 @@ from retinue.cli.commands.completion import complete_engines
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.tasks import Task
+from retinue.support.formatting import parse_duration
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
 from retinue.toolsets.base import REFUSED_EXIT_CODE
 
@@ -178,9 +177,6 @@ def _too_long_error(name: str, size: int | None, limit: int) -> InvalidInputErro
     )
 
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-
 class RunOptions(Struct, frozen=True, kw_only=True):
     """The common options; None if not given."""
 
@@ -246,11 +242,10 @@ class DurationType(click.ParamType[float]):
         self._high = high
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", str(value).strip().lower())
-        if found is None:
+        seconds = parse_duration(str(value))
+        if seconds is None:
             self.fail(f"{value!r} is no length of time: write 90, 90s, 15m, 2h or 30d.", param, ctx)
-        seconds = float(found[1]) * _UNITS[found[2]]
-        if not self._low <= seconds <= self._high or not math.isfinite(seconds):
+        if not self._low <= seconds <= self._high:
             self.fail(f"{value!r} is out of range: {self._low:g} to {self._high:g} seconds.", param, ctx)
         return seconds
 

@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from retinue.model.providers import MAX_MODEL_CHARS, THINKING_LEVELS, ProviderSettings, covers_model
 from retinue.model.runs import Limits
-from retinue.support.formatting import suggest_spelling
+from retinue.support.formatting import parse_duration, suggest_spelling
 
 PROVIDERS_KEY = "providers"
 PROVIDER_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -138,6 +138,8 @@ class SettingRule(Struct, frozen=True):
     choices: tuple[str, ...] = ()
     zero_is_off: bool = False
     """0 switches the limit off: it is the laxest value, not the strictest."""
+    is_duration: bool = False
+    """A text may have a unit: `90s`, `15m`, `2h`."""
     note: str = ""
 
 
@@ -151,10 +153,16 @@ SETTING_RULES: Mapping[str, SettingRule] = {
         in_project=_NEVER, choices=THINKING_LEVELS, note="how much a model thinks; its own default if not set"
     ),
     "models": SettingRule(note="models that calls may choose, such as `anthropic/*`; in a variable with commas"),
-    "timeout": SettingRule(low=1.0, high=7 * 86400.0, note="seconds a run may take"),
-    "idle_timeout": SettingRule(zero_is_off=True, note="seconds without an event while no tool runs; 0 is off"),
+    "timeout": SettingRule(
+        low=1.0, high=7 * 86400.0, is_duration=True, note="seconds a run may take, or a time such as `15m`"
+    ),
+    "idle_timeout": SettingRule(
+        zero_is_off=True, is_duration=True, note="seconds without an event while no tool runs; 0 is off"
+    ),
     "ceiling_factor": SettingRule(low=1.0, high=100.0, note="extensions end at this many timeouts"),
-    "extend_timeout_debounce": SettingRule(high=300.0, note="seconds each tool call after the timeout buys"),
+    "extend_timeout_debounce": SettingRule(
+        high=300.0, is_duration=True, note="seconds each tool call after the timeout buys"
+    ),
     "looping_tool_count": SettingRule(
         high=50, zero_is_off=True, note="identical calls in a row that are a loop; 0 is off"
     ),
@@ -394,6 +402,8 @@ def _convert(key: str, value: Any) -> Any:
         if value.lower() not in TRUE_WORDS + FALSE_WORDS:
             raise SettingValueError("expected true or false")
         return value.lower() in TRUE_WORDS
+    if SETTING_RULES[key].is_duration:
+        return _convert_duration(value)
     if kind in (int, float) and isinstance(value, bool):
         raise SettingValueError("expected a number")
     if key == "models":
@@ -408,6 +418,18 @@ def _convert(key: str, value: Any) -> Any:
     if isinstance(converted, float) and not math.isfinite(converted):
         raise SettingValueError("expected a finite number")
     return converted
+
+
+def _convert_duration(value: Any) -> float:
+    """Return the seconds of a number or of a text such as `15m`.
+
+    Raises:
+        SettingValueError: it is neither.
+    """
+    seconds = parse_duration(value) if isinstance(value, str) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
+        raise SettingValueError("expected seconds, e.g. 300 or 5m")
+    return float(seconds)
 
 
 def _clamp(rule: SettingRule, value: Any) -> Any:

@@ -5,6 +5,7 @@ Imports nothing heavy: the list of commands uses it, too.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterable
 
@@ -12,6 +13,9 @@ SHORT_ID_LENGTH = 8
 """Digits of an id in messages."""
 UNKNOWN_TIME = "-"
 """Shown instead of an impossible time."""
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw]?)", re.ASCII)
+_UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def pluralize(number: int, one: str, many: str = "") -> str:
@@ -77,6 +81,12 @@ def format_cost(dollars: float) -> str:
     if dollars < 0.001:  # noqa: PLR2004 - three digits after the point
         return "<$0.001"
     return f"${dollars:.3f}" if dollars < 0.1 else f"${dollars:.2f}"  # noqa: PLR2004 - cents are enough from 10 on
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of `90`, `90s`, `15m`, `2h`, `30d` or `4w`; None for any other text."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    return float(found[1]) * _UNIT_SECONDS[found[2]] if found else None
 
 
 def suggest_spelling(word: str, known: Iterable[str]) -> str:
