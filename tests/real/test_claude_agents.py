@@ -167,8 +167,9 @@ async def test_unsupported_native_agent_options_are_reported(make_retinue):
     wants = native_call("worker", [DONE], model="haiku", isolation="worktree", run_in_background=True)
     async with make_retinue() as retinue:
         _, events = await run_lead(retinue, wants, DONE)
-    (notice,) = actual(events)[2].notices
-    assert notice.startswith("Ignored parameters: model, isolation")
+    ignored, model = actual(events)[2].notices
+    assert ignored.startswith("Ignored parameters: isolation, run_in_background. ")
+    assert model == "Ignored model: the user's setting models lists none that a call may choose"
 
 
 async def test_spawn_subagent_runs_chains_and_parallel_tasks_in_the_same_process(make_retinue):
