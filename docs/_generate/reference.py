@@ -57,12 +57,13 @@ def settings_page() -> str:
     return f"""\
 # Settings
 
-A value is looked for in this order: the call (a flag, an argument), the environment (`RETINUE_` and the name in upper
-case), the project's `.retinue/config.toml` from the working directory up to the repository root, your
-`~/.config/retinue/config.toml`, the default. `retinue doctor` shows every value with its source.
+This page lists all settings. The first of these sources that has a value is used: the call (an option or
+argument), the environment (`RETINUE_` and the name in upper case), the project's `.retinue/config.toml` from the
+working directory up to the repository root, your `~/.config/retinue/config.toml`, the default. `retinue doctor
+--all` shows every value with its source; `retinue config set` changes your file.
 
-The defaults differ by *toolset*: `retinue run` and `retinue call` take those of `single`, `retinue delegate` those of
-`fanout`, `retinue chain` those of `nested`. In a file a table of the toolset's name holds for it alone:
+Defaults differ by *toolset*: `retinue run` and `retinue call` use those of `single`, `retinue delegate` those of
+`fanout`, `retinue chain` those of `nested`. In a file, a table with the name of a toolset applies only to it:
 
 ```toml
 timeout = 1200
@@ -71,18 +72,19 @@ timeout = 1200
 timeout = 300
 ```
 
-A project's file may only lower a limit or change what is displayed. Everything else in it is ignored and named by
-`retinue doctor`. Values out of range are clamped, values of a wrong type are ignored; both are named there, too.
+A project's file may only lower limits or change the display; its other settings are ignored. Values out of range are
+clamped, values of a wrong type are ignored. `retinue doctor` reports all of these.
 
 {table(["setting", "default", "range", "in a project's file", "meaning"], rows)}
 Settings of pi's subagent extensions (`~/.pi/agent/settings.json` and `.pi/settings.json`, key `subagents`;
-`~/.pi/agent/extensions/devkit-pi/config.json`) are read as well, just below our own file of the same place.
+`~/.pi/agent/extensions/devkit-pi/config.json`) are read, too. Retinue's own file in the same place has
+precedence.
 {_unused_settings()}"""
 
 
 def _unused_settings() -> str:
     names = ", ".join(code(name) for name in settings.SETTING_RULES if name in unused_settings())
-    return f"\nAccepted and without effect: {names}.\n" if names else ""
+    return f"\nThese are accepted and have no effect: {names}.\n" if names else ""
 
 
 def _default(name: str) -> str:
@@ -135,18 +137,18 @@ def agent_keys_page() -> str:
         for key in _FIELD_SPECS
     ]
     return f"""\
-# Keys of an agent's file
+# Keys of an agent file
 
-Keys are compared without case, `_` and `-`: `fallback_models`, `fallbackModels` and `fallback-models` are one key.
-Lists may be YAML lists or texts with commas. Of two keys with one meaning the first counts, and the second is
-reported; deny lists add up.
+This page lists the keys of an agent file's header. Case, `_` and `-` do not matter: `fallback_models`,
+`fallbackModels` and `fallback-models` are the same key. Lists may be YAML lists or text with commas. If two keys
+have the same meaning, the first is used and the second is reported; deny lists are added together.
 
-*Must be readable*: the file is not used if the value cannot be read, because a restriction must not be guessed away.
-Any other value that cannot be read is reported and its default used. Keys not in this table are ignored and named by
-`retinue agents check`.
+*Required to be valid*: if the value is invalid, the file is not used, because the key restricts the agent. Other
+invalid values are reported, and the default is used. `retinue agents check` reports unknown keys, which are
+ignored.
 
-{table(["key", "value", "must be readable", "meaning"], rows)}
-How to write an agent: [agents.md](../agents.md).
+{table(["key", "value", "required to be valid", "meaning"], rows)}
+How to write an agent: [agents](../agents.md).
 """
 
 
@@ -157,25 +159,26 @@ def events_page() -> str:
     return f"""\
 # Events
 
-One JSON object per line. First stand the keys of every event, then `type`, then the keys of that type. Keys whose
-value is the default are left out, unless *always* says otherwise. The order of events and how to read them:
-[events.md](../events.md). JSON schema of a line: [events.schema.json](events.schema.json).
+This page lists all events and their keys. An event is one JSON object per line: the keys of every event, then
+`type`, then the keys of that type. Keys with their default value are omitted, except those marked *always
+present*. The order of events and how to read them: [events](../events.md). JSON schema of a line:
+[events.schema.json](events.schema.json).
 
 ## Every event
 
 {fields_table(event_codec.EventSource)}
-Before these stand `v` (the version of the format, {event_codec.VERSION}), `seq` and `time` (seconds since the epoch,
-by the wall clock). `seq` rises with every event of a run. Live events are counted, too, so stored ones may have gaps.
-Order is by `seq`, never by `time`.
+Before these keys come `v` (the version of the format, {event_codec.VERSION}), `seq` and `time` (seconds since the
+epoch, by the wall clock). `seq` increases with every event of a run. Live events are numbered, too, so stored
+events may have gaps. Order is by `seq`, not by `time`.
 
 ## Durable events
 
-Stored before anyone is shown them. Those marked *synced* are on the disk by then.
+Stored before subscribers receive them. Those marked *synced* are on the disk by then.
 
 {_events(get_args(events.PersistedEvent))}
 ## Live events
 
-Shown or counted while they happen, never stored.
+Sent while they happen, never stored.
 
 {_events(get_args(events.EphemeralEvent))}"""
 
@@ -191,7 +194,7 @@ def _events(kinds: Iterable[Any]) -> str:
 def _event(kind: Any) -> str:
     mark = " (synced)" if kind in events.SYNCED_EVENTS else ""
     description = f"{class_description(kind)}\n\n" if class_description(kind) else ""
-    keys = fields_table(kind) if structs.fields(kind) else "No keys of its own.\n"
+    keys = fields_table(kind) if structs.fields(kind) else "No further keys.\n"
     return f"### {kind.__struct_config__.tag}{mark}\n\n{description}{keys}"
 
 
@@ -207,9 +210,10 @@ def results_page() -> str:
     return f"""\
 # Values inside a result
 
-What `retinue … --json` prints is described in [results.md](../results.md). These are the values within it, by the
-names they have in JSON; in Python the names are in snake case. With `--json` every key is always there; in events and
-files a key whose value is the default is left out, unless *always* says otherwise.
+This page lists the values inside a result, by their names in JSON; in Python the names are in snake case. The
+result itself is described in [results](../results.md). With `--json` every key is present; in events and files,
+keys with
+their default value are omitted, except those marked *always present*.
 
 {parts}"""
 
@@ -222,10 +226,10 @@ def failures_page() -> str:
     return f"""\
 # Failure codes
 
-*Exit* is the exit code of `retinue run` when this is the failure; {REFUSED_EXIT_CODE} means that nothing ran. *In
-`single`* is the code in the answer of the `subagent` tool.
+This page lists the codes of `failure.code` and what to do. *Exit code* is that of `retinue run`;
+{REFUSED_EXIT_CODE} means that nothing ran. *Code in `single`* is the code in the answer of the `subagent` tool.
 
-{table(["code", "exit", "in `single`", "what happened", "what to do"], rows)}"""
+{table(["code", "exit code", "code in `single`", "what happened", "what to do"], rows)}"""
 
 
 def _status(code: errors.ErrorCode) -> str:
@@ -243,7 +247,10 @@ def _advice(code: errors.ErrorCode) -> tuple[str, str]:
 
 
 def benchmarks_page() -> str:
-    return f"# Benchmarks\n\nWhat is measured and how: [performance.md](../performance.md).\n\n{_figures()}"
+    return (
+        "# Benchmarks\n\nThis page has the last committed figures. What is measured, and how: "
+        f"[performance](../performance.md).\n\n{_figures()}"
+    )
 
 
 def _figures() -> str:
@@ -252,7 +259,7 @@ def _figures() -> str:
     result = msgspec.json.decode(COMMITTED.read_bytes(), type=BenchmarkResult)
     rows = [(row.name, _figure(row, row.ours), _figure(row, row.floor), *_ratio(row)) for row in result.rows]
     return (
-        f"The last committed result: Python {result.python}, {result.machine}, {result.cores} cores.\n\n"
+        f"Python {result.python}, {result.machine}, {result.cores} cores.\n\n"
         f"{table(['work', 'ours', 'floor', 'ratio', 'goal', 'met'], rows)}"
     )
 

@@ -38,7 +38,7 @@ def fields_table(kind: type[Struct]) -> str:
         )
         for each in structs.fields(kind)
     ]
-    return table(["key", "value", "always", "meaning"], rows)
+    return table(["key", "value", "always present", "meaning"], rows)
 
 
 def field_meaning(kind: type[Struct], name: str) -> str:

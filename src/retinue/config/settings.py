@@ -146,66 +146,70 @@ class SettingRule(Struct, frozen=True):
 _NEVER = ProjectPolicy.IGNORED
 
 SETTING_RULES: Mapping[str, SettingRule] = {
-    "enabled": SettingRule(in_project=_NEVER, note="whether anything is dispatched at all"),
+    "enabled": SettingRule(in_project=_NEVER, note="whether runs can be started"),
     "engine": SettingRule(in_project=_NEVER, note="`auto` or the name of an engine"),
-    "model": SettingRule(in_project=_NEVER, note="the engine's default model if none is named"),
+    "model": SettingRule(in_project=_NEVER, note="the model of runs that name none"),
     "effort": SettingRule(
-        in_project=_NEVER, choices=THINKING_LEVELS, note="how much a model thinks; its own default if not set"
+        in_project=_NEVER, choices=THINKING_LEVELS, note="how much a model thinks; default: the model's own"
     ),
-    "models": SettingRule(note="models that calls may choose, such as `anthropic/*`; in a variable with commas"),
+    "models": SettingRule(
+        note="models that calls may choose, such as `anthropic/*`; separated by commas in a variable"
+    ),
     "timeout": SettingRule(
-        low=1.0, high=7 * 86400.0, is_duration=True, note="seconds a run may take, or a time such as `15m`"
+        low=1.0, high=7 * 86400.0, is_duration=True, note="time limit of a run in seconds, or a time such as `15m`"
     ),
     "idle_timeout": SettingRule(
         zero_is_off=True, is_duration=True, note="seconds without an event while no tool runs; 0 is off"
     ),
-    "ceiling_factor": SettingRule(low=1.0, high=100.0, note="extensions end at this many timeouts"),
+    "ceiling_factor": SettingRule(low=1.0, high=100.0, note="hard limit of extensions, as a multiple of the timeout"),
     "extend_timeout_debounce": SettingRule(
-        high=300.0, is_duration=True, note="seconds each tool call after the timeout buys"
+        high=300.0, is_duration=True, note="seconds that each tool call past the timeout adds"
     ),
     "looping_tool_count": SettingRule(
-        high=50, zero_is_off=True, note="identical calls in a row that are a loop; 0 is off"
+        high=50, zero_is_off=True, note="identical calls in a row that count as a loop; 0 is off"
     ),
     "looping_pair_count": SettingRule(
-        high=1000, zero_is_off=True, note="unchanged pairs of calls that are a loop; 0 is off"
+        high=1000, zero_is_off=True, note="unchanged pairs of calls that count as a loop; 0 is off"
     ),
-    "max_tasks": SettingRule(low=1, high=100_000, note="tasks in one call"),
-    "max_concurrency": SettingRule(low=1, high=100_000, note="runs at once; others queue"),
-    "max_depth": SettingRule(high=64, note="levels of runs below the root conversation"),
-    "max_spawns": SettingRule(low=1, high=10**9, note="runs that agents start below one call of yours"),
-    "max_turns": SettingRule(zero_is_off=True, note="assistant messages of a run; 0 is off"),
-    "max_tokens": SettingRule(zero_is_off=True, note="tokens of a run; 0 is off"),
-    "max_cost": SettingRule(zero_is_off=True, note="dollars a run may cost; 0 is off"),
-    "max_conversation_turns": SettingRule(zero_is_off=True, note="messages of all runs of a conversation; 0 is off"),
-    "max_conversation_tokens": SettingRule(zero_is_off=True, note="tokens of all runs of a conversation; 0 is off"),
+    "max_tasks": SettingRule(low=1, high=100_000, note="maximum tasks in one call"),
+    "max_concurrency": SettingRule(low=1, high=100_000, note="maximum runs at once; others are queued"),
+    "max_depth": SettingRule(high=64, note="maximum depth of child runs; 1 is no delegation"),
+    "max_spawns": SettingRule(low=1, high=10**9, note="maximum runs that agents start below one call"),
+    "max_turns": SettingRule(zero_is_off=True, note="maximum assistant messages of a run; 0 is off"),
+    "max_tokens": SettingRule(zero_is_off=True, note="maximum tokens of a run; 0 is off"),
+    "max_cost": SettingRule(zero_is_off=True, note="maximum cost of a run in dollars; 0 is off"),
+    "max_conversation_turns": SettingRule(
+        zero_is_off=True, note="maximum messages of all runs of a conversation; 0 is off"
+    ),
+    "max_conversation_tokens": SettingRule(
+        zero_is_off=True, note="maximum tokens of all runs of a conversation; 0 is off"
+    ),
     "max_conversation_cost": SettingRule(
-        zero_is_off=True, note="dollars all runs of a conversation may cost; 0 is off"
+        zero_is_off=True, note="maximum cost of all runs of a conversation in dollars; 0 is off"
     ),
     "allow_write": SettingRule(in_project=_NEVER, note="whether agents may have tools that write or execute"),
     "fetch_private_addresses": SettingRule(
-        in_project=_NEVER, note="whether `fetch_content` may use addresses that are not public"
+        in_project=_NEVER, note="whether `fetch_content` may read addresses that are not public"
     ),
     "project_agents": SettingRule(
         in_project=_NEVER,
         choices=("ask", "allow", "deny"),
-        note="a project's own agents before they were accepted",
+        note="what happens with a project's agents that you have not approved",
     ),
-    "vault": SettingRule(in_project=_NEVER, note="your own folder with `agents/<slug>/`; runs are told there, too"),
-    "finalize_retries": SettingRule(high=10, note="corrections after a missing finalization"),
-    "retry_attempts": SettingRule(low=1, high=10, note="tries of a run in all on transient provider errors"),
+    "vault": SettingRule(in_project=_NEVER, note="your folder with `agents/<slug>/`; runs are logged there, too"),
+    "finalize_retries": SettingRule(high=10, note="how often an agent is asked again for a missing finalization"),
+    "retry_attempts": SettingRule(low=1, high=10, note="attempts of a run in total on temporary provider errors"),
     "max_lines_per_window": SettingRule(
         low=1, high=1000, in_project=ProjectPolicy.DISPLAY, note="lines of a live window"
     ),
-    "max_task_bytes": SettingRule(low=1, high=2**30, note="size of a task"),
-    "warm_pool": SettingRule(
-        in_project=_NEVER, note="whether a process of an engine serves several runs, one after another"
-    ),
+    "max_task_bytes": SettingRule(low=1, high=2**30, note="maximum size of a task in bytes"),
+    "warm_pool": SettingRule(in_project=_NEVER, note="whether an engine's process is reused for later runs"),
     "claude_settings": SettingRule(
         in_project=_NEVER,
         choices=("none", "user", "project", "both"),
-        note="whose Claude Code settings and `CLAUDE.md` its runs load; never their hooks",
+        note="which Claude Code settings and `CLAUDE.md` its runs load; never hooks",
     ),
-    "policy": SettingRule(in_project=_NEVER, note="whether a host's model is told when to delegate, and to whom"),
+    "policy": SettingRule(in_project=_NEVER, note="whether a host's model gets instructions on when to delegate"),
     "resume": SettingRule(choices=("text", "native"), in_project=_NEVER, note="how a session is continued"),
 }
 

@@ -45,9 +45,9 @@ class Failure(Struct, frozen=True, rename="camel", omit_defaults=True):
     code: ErrorCode
     message: str
     reason: str | None = None
-    """A finer name beneath the code, such as `no_final_message` or `rate_limit`."""
+    """A more specific name than the code, such as `no_final_message` or `rate_limit`."""
     detail: Mapping[str, str | int | float] = field(default_factory=dict)
-    """Values a toolset needs to phrase the same failure in its own sentence."""
+    """Values that toolsets use in their own error messages."""
 
 
 class RefusedError(Exception):

@@ -31,7 +31,7 @@ StopReason = Literal["stop", "tool_use", "length", "error", "aborted"]
 
 
 class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="camel", omit_defaults=True):
-    """A run was accepted. Holds what listing and continuing it need."""
+    """A run was accepted. Has what listing and continuing it need."""
 
     name: str
     agent: str
@@ -48,7 +48,7 @@ class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="cam
     provider: str | None = None
     thinking: str | None = None
     vault: str | None = None
-    """Where its beginning and its end are told, too."""
+    """The vault, in which its start and end are also logged."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> RunQueued:
@@ -90,21 +90,21 @@ class ThinkingDelta(Struct, frozen=True, tag="thinking_delta", rename="camel"):
 
 
 class ToolDelta(Struct, frozen=True, tag="tool_delta", rename="camel"):
-    """What a running tool has printed since the last one."""
+    """Output of a running tool since the last event."""
 
     call: str
     text: str
 
 
 class OutputBytesCounted(Struct, frozen=True, tag="output_counted", rename="camel", omit_defaults=True):
-    """Bytes a child wrote since the last count; seen by the output guard alone."""
+    """Bytes that a child process wrote since the last count; only the output guard receives them."""
 
     stdout: int = 0
-    """Of lines worth keeping."""
+    """Bytes of lines that are kept."""
     stderr: int = 0
     raw: int = 0
     dropped: int = 0
-    """Of lines replaced by a stub."""
+    """Bytes of lines that were replaced by a stub."""
 
 
 class Thinking(Struct, frozen=True, tag="thinking", rename="camel"):
@@ -138,7 +138,7 @@ class MessageEnded(Struct, frozen=True, kw_only=True, tag="message_ended", renam
     model: str | None = None
     usage: Usage = Usage()
     error: str | None = None
-    """The provider's words, where the stop reason is `error`."""
+    """The provider's error, if the stop reason is `error`."""
 
     @property
     def turn(self) -> Usage:
@@ -164,7 +164,7 @@ class Notice(Struct, frozen=True, tag="notice", rename="camel", omit_defaults=Tr
     code: str
     message: str
     compaction: Compaction | None = None
-    """The summary that the conversation goes on from, where the notice reports one."""
+    """The summary that replaces earlier messages, if the notice reports a compaction."""
     preference: str | None = None
     """The preference that is not applied, by its name in an agent's file."""
 
@@ -175,17 +175,17 @@ BUDGET_WAIT_END_NOTICE_CODE = "budget_wait_end"
 
 
 class SteeringDelivered(Struct, frozen=True, tag="steered", rename="camel"):
-    """The agent was given a text while it worked: its model reads it next."""
+    """A steering message was delivered: the agent's model reads it next."""
 
     text: str
 
 
 class DeadlineExtended(Struct, frozen=True, tag="deadline_extended", rename="camel"):
-    """Someone gave the run more time."""
+    """The timeout of the run was extended."""
 
     seconds: float
     timeout: float
-    """What its timeout is now."""
+    """The new timeout in seconds."""
 
 
 class Finalized(Struct, frozen=True, tag="finalized", rename="camel"):
@@ -202,7 +202,7 @@ class EngineSessionStarted(Struct, frozen=True, tag="native_session", rename="ca
     """The engine's own session, for continuing it."""
 
     session: str = field(name="nativeSession")
-    """An id or a path, as the engine wants it back. On the wire `session` is ours."""
+    """The id or path of the engine's session; `session` is Retinue's own."""
 
 
 class RunEnded(Struct, frozen=True, kw_only=True, tag="run_ended", rename="camel", omit_defaults=True):

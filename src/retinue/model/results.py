@@ -25,7 +25,7 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    """In dollars; None when no provider said."""
+    """In dollars; None if unknown."""
     turns: int = 0
 
     @property
@@ -58,12 +58,12 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The end of a child process, whatever the result of its run."""
+    """How a child process ended."""
 
     code: int | None = None
     signal: int | None = None
     stderr: str = ""
-    """The end of what it wrote to stderr, if it failed or ended before its agent was done."""
+    """The end of its stderr, if it failed or ended before its agent was done."""
 
     def describe(self) -> str:
         """Return how it ended, as a predicate: "ended with exit code 3"."""
@@ -103,7 +103,7 @@ class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     nested_usage: Usage = Usage()
     """What the runs below it consumed; not part of its own usage."""
     masks: int = 0
-    """Secrets masked on the way to the store."""
+    """Number of redacted secrets."""
     dropped_bytes: int = 0
     process: ProcessEnd | None = None
     notices: tuple[str, ...] = ()
@@ -128,7 +128,7 @@ class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
     """The answer as text; JSON if it is another value."""
     error: str | None = None
     structured: Any = None
-    """The answer as a JSON value, where an output schema was given."""
+    """The answer as a JSON value, if an output schema was given."""
 
     @classmethod
     def from_arguments(cls, arguments: Any) -> Self:

@@ -136,9 +136,9 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
 
     timeout: float = 1800.0
     grace: float = 30.0
-    """Seconds each tool call after the timeout buys."""
+    """Seconds that each tool call past the timeout adds."""
     ceiling: float = 7200.0
-    """End of every extension, counted from the start."""
+    """Hard limit of all extensions, in seconds from the start."""
     idle_timeout: float | None = None
     loop_count: int = 5
     pair_count: int = 20
@@ -146,22 +146,22 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     max_tokens: int | None = None
     max_cost: float | None = None
     max_conversation_turns: int | None = None
-    """Of this run and all others under its root, earlier ones included; likewise the next two."""
+    """Assistant messages of all runs of the conversation together."""
     max_conversation_tokens: int | None = None
     max_conversation_cost: float | None = None
     stdout_bytes: int = 64 * 2**20
     stderr_bytes: int = 64 * 2**20
     raw_bytes: int = 2**30
-    """All a child wrote, updates and deltas included."""
+    """All bytes that a child process wrote, updates and deltas included."""
     retry_attempts: int = 1
-    """Whole-run tries in all on transient provider errors."""
+    """Attempts of a run in total on temporary provider errors."""
     finalize_retries: int = 2
     max_task_bytes: int = 2**20
-    """Of a text said to its agent while it works."""
+    """Maximum bytes of a steering message."""
 
 
 class RemovedTool(Struct, frozen=True):
-    """A tool that an agent asked for and did not get, and the rule that removed it."""
+    """A tool of the agent that the run did not get, and the rule that removed it."""
 
     tool: str
     by: str

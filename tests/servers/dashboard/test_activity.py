@@ -231,7 +231,7 @@ def test_system_view_shows_engines_settings_and_server(served, visit):
     expect(page.get_by_role("row", name=re.compile("^scripted"))).to_contain_text("ready")
     page.get_by_text("Defaults (").click()
     expect(page.get_by_role("row", name=re.compile("^timeout"))).to_contain_text("15m")
-    expect(page.get_by_role("row", name=re.compile("^timeout"))).to_contain_text("seconds a run may take")
+    expect(page.get_by_role("row", name=re.compile("^timeout"))).to_contain_text("time limit of a run")
 
 
 def test_usage_view_sums_today_by_agent_and_leads_to_its_runs(serve, visit):
