@@ -11,7 +11,7 @@ from tests.support.event_story import START, EventStory
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import RunEnded, Text
-from retinue.tui.browser import BrowserCommand, BrowserState, apply_key, open_transcript, render_browser
+from retinue.tui.browser import BrowserCommand, BrowserState, apply_key, fold_output, open_transcript, render_browser
 from retinue.tui.keys import KeyName, PastedText
 from retinue.tui.layout import ScreenSize
 from retinue.tui.renderer import plain_text
@@ -175,6 +175,13 @@ def test_transcript_is_scrolled_in_a_pager_and_closed(browser):
     assert browser.press("q") is None
     assert browser.lines[0] == "Sub-agents: 3 running • 0s"
     assert browser.press("q") == BrowserCommand("quit")
+
+
+def test_long_output_of_a_tool_is_folded_in_a_transcript():
+    output = "\n".join(f"x={number}" for number in range(40))
+    assert fold_output(output).split("\n") == [*(f"x={number}" for number in range(8)), "… 32 more lines"]
+    nine = output[: output.index("\nx=9")]
+    assert fold_output(nine) == nine
 
 
 def test_empty_browser_shows_a_message_and_accepts_only_quit(events):

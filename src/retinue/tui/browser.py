@@ -30,6 +30,8 @@ MAX_PAGER_LINES = 5_000
 """Lines of a run in the pager; its transcript has all of them."""
 MAX_WRAPPED_LINES = 400
 """Rows of one wrapped line of a transcript."""
+MAX_OUTPUT_LINES = 8
+"""Lines of a tool's output in the pager with a transcript."""
 MAX_NAME_WIDTH = 40
 """Columns of a name within a sentence."""
 NOTHING_RUNNING = "Nothing is running. New runs appear here; q quits."
@@ -183,6 +185,14 @@ def open_transcript(view: RunView, lines_of_text: list[str], columns: int) -> Te
         for piece in wrap_text(row, columns, MAX_WRAPPED_LINES) or [""]
     ]
     return _open_at_end("Transcript", view, lines)
+
+
+def fold_output(text: str) -> str:
+    """Return the first lines of a tool's output, and how many lines were left out."""
+    lines = text.split("\n")
+    if len(lines) <= MAX_OUTPUT_LINES + 1:
+        return text
+    return "\n".join((*lines[:MAX_OUTPUT_LINES], f"… {len(lines) - MAX_OUTPUT_LINES} more lines"))
 
 
 def _open_at_end(title: str, view: RunView, lines: Sequence[StyledLine]) -> TextPager:

@@ -30,11 +30,12 @@ from retinue.ipc.client import ProcessUnreachableError
 from retinue.ipc.federation import RemoteRuns, extend_remote, steer_remote
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord, to_line
+from retinue.model.events import ToolReturned
 from retinue.sessions.store import LeaseOwner
 from retinue.support.formatting import SHORT_ID_LENGTH
 from retinue.support.own_process import is_closed
 from retinue.transcripts.text import TextTranscript
-from retinue.tui.browser import BrowserCommand
+from retinue.tui.browser import BrowserCommand, fold_output
 from retinue.tui.event_lines import EventLineFormatter
 from retinue.tui.keys import KeyboardReader
 from retinue.tui.live_view import MIN_UPDATE_INTERVAL, EventView, LinesView, is_screen, run_view
@@ -176,7 +177,8 @@ class _WatchSession:
         try:
             if summary := await self._retinue.session(run):
                 for record in await self._retinue.tail(summary.session, MAX_TRANSCRIPT_EVENTS):
-                    lines += transcript.render(record)
+                    entries = transcript.render(record)
+                    lines += map(fold_output, entries) if isinstance(record.event, ToolReturned) else entries
         except RefusedError as refusal:
             lines = [refusal.failure.message]
         screen.open_transcript(run, lines)
