@@ -162,7 +162,7 @@ def _describe_api(
         describe=lambda model: providers.describe_default(environ, model, servers),
         list_providers=lambda model: providers.list_providers(environ, model, servers),
         describe_other_providers=describe_other_providers,
-        list_models=lambda provider: providers.list_models(provider, servers),
+        list_models=lambda provider: providers.list_models(provider, environ, servers),
     )
 
 

@@ -169,6 +169,32 @@ def test_local_server_is_used_last_with_the_first_of_its_models(cli):
     assert " scripted-1 " in listed["ollama"]
 
 
+def test_models_of_a_server_without_a_price_list_are_those_it_lists(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue"
+    folder.mkdir(parents=True)
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(ModelServer()) as server:
+        (folder / "config.toml").write_text(f'[providers.lan]\nbase_url = "{server.url}/v1"\ncontext_window = 9000\n')
+        own = json.loads(cli("models", "lan", "--json").stdout)["models"]
+        ollama = cli("models", "ollama", OLLAMA_HOST=server.url)
+    assert [(each["name"], each["contextWindow"]) for each in own] == [("scripted-1", 9000), ("scripted-2", 9000)]
+    assert [line.split()[0] for line in ollama.stdout.splitlines()[1:]] == ["scripted-1", "scripted-2"]
+    assert "no server answers" in cli("models", "ollama", OLLAMA_HOST="127.0.0.1:9").stderr
+
+
+def test_message_without_a_key_names_the_variables_of_own_providers(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue"
+    folder.mkdir(parents=True)
+    table = '[providers.lan]\nbase_url = "http://127.0.0.1:9/v1"\nkey_variable = "LAN_KEY"\n'
+    (folder / "config.toml").write_text(table)
+    assert " LAN_KEY," in cli("run", "explorer", "x", "--engine", "api").stderr
+
+
+def test_models_names_the_model_of_the_setting(cli):
+    hint = "A run without --model uses openai/gpt-5, the setting model."
+    assert hint in cli("models", OPENAI_API_KEY="sk-1", RETINUE_MODEL="openai/gpt-5").stderr
+    assert "the setting model" not in cli("models", OPENAI_API_KEY="sk-1").stderr
+
+
 def test_local_server_that_does_not_answer_is_not_used(cli):
     nowhere = {"OLLAMA_HOST": "127.0.0.1:9"}
     assert cli("run", "explorer", "x", **nowhere).stderr.startswith("engine: offline (rules, not a language model")

@@ -117,6 +117,13 @@ def test_last_line_of_several_runs_is_their_sum(cli):
     assert last.startswith("m-1 · 2,400 tokens in, 68 out · cost unknown · ")
 
 
+def test_last_line_says_if_the_cost_of_some_runs_is_unknown(cli):
+    unpriced = TURN["event"]
+    script = {"runs": [[ANSWER, {"event": PRICED}], [ANSWER, {"event": unpriced}]]}
+    last = cli("chain", "--step", "explorer", "x", "--step", "tester", "y", *SCRIPTED, script=script).stderr
+    assert " · $0.0123 and an unknown part · " in last.splitlines()[-1]
+
+
 def test_last_line_of_the_offline_engine_names_no_model(cli):
     last = cli("run", "explorer", "Where is main?", "--engine", "offline").stderr.splitlines()[-1]
     assert re.fullmatch(r"offline · no model · \d+\.\d s", last)

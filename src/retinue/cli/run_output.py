@@ -171,6 +171,8 @@ def _format_usage(results: Sequence[RunResult], retinue: Retinue, elapsed: float
     names = list(models)[:MAX_MODELS]
     more = f" and {len(models) - MAX_MODELS} more" if len(models) > MAX_MODELS else ""
     cost = "cost unknown" if usage.cost is None else f"${usage.cost:.4f}"
+    if usage.cost is not None and any(result.usage.tokens and result.usage.cost is None for result in results):
+        cost += " and an unknown part"
     return to_one_line(" · ".join((", ".join(names) + more, _format_tokens(usage), cost, seconds)), MAX_LINE_CHARS)
 
 

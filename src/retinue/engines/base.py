@@ -129,7 +129,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     describe_other_providers: Callable[[], str] | None = None
     """Return how providers are used that are listed only once they are configured; None if there are none."""
     list_models: Callable[[str], tuple[KnownModel, ...] | None] = lambda _provider: None
-    """Return the known models of such a provider; None if it has no provider of this name."""
+    """Return the known models of such a provider, asked from a server without a key; None if there is no provider of
+    this name."""
 
     def summary_for(self, model: str | None) -> str:
         """Return what the engine is, for a user whose setting `model` is this."""

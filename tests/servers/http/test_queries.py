@@ -18,6 +18,7 @@ from retinue.model.events import MessageEnded, Notice, Text, Thinking
 from retinue.model.results import Usage
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery
+from retinue.servers.http.installation import InstallationInfo
 from retinue.servers.http.run_list import RunListCache, RunLists, sort_by_tree
 from retinue.servers.http.schemas import RunRow
 from retinue.sessions.jsonl import JsonlStore
@@ -437,6 +438,14 @@ async def test_queries_change_no_file(serve, tmp_path):
         for path in ("", "/tree", "/events", "/result", "/transcript"):
             assert (await client.get(f"runs/{session}{path}")).status == 200
         assert seen() == before
+
+
+def test_engines_are_described_with_the_model_that_is_used(scratch_home):
+    environ = {"HOME": str(scratch_home), "OPENAI_API_KEY": "sk-1", "RETINUE_MODEL": "openai/gpt-5"}
+    found = InstallationInfo(Retinue(cwd=scratch_home, environ=environ)).list_engines()
+    about = {row.name: row.about for row in found.engines}
+    assert about["api"] == "openai/gpt-5 by OPENAI_API_KEY, in this process"
+    assert about["offline"].startswith("rules, not a language model")
 
 
 def test_runs_with_circular_parents_are_listed():

@@ -38,7 +38,8 @@ def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
 
     Without PROVIDER: every provider with its default model, whether it can be used here or which variable to set;
     (default) is the one that a run without --model uses. With PROVIDER: its models in the price lists of
-    genai-prices; others can be named, too. Prices are in dollars per million tokens.
+    genai-prices, or those that a server without a key lists; others can be named, too. Prices are in dollars per
+    million tokens.
     """
     retinue = Retinue(cwd=cwd)
     engines = [kind for kind in retinue.engines.values() if kind.list_providers]
@@ -55,6 +56,8 @@ def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
                 print_hint(kind.describe_other_providers())
         if all(each.missing for each in found):
             print_hint(NONE_READY)
+        elif setting:
+            print_hint(f"A run without --model uses {setting}, the setting model.")
 
 
 def _print_models(
@@ -70,7 +73,11 @@ def _print_models(
         rows: Sequence[Sequence[Cell]] = [["MODEL", *FACTS, ""], *([*_model_cells(each), ""] for each in found)]
         print_lines(render_table(rows, has_headings=True))
     else:
-        print_hint(f"The models of {provider} are not in the price lists: name one as --model {provider}/MODEL.")
+        missing = next((each.missing for each in providers if each.name == provider and each.missing), None)
+        advice = f"; {missing}" if missing else ""
+        print_hint(
+            f"The models of {provider} are not in the price lists: name one as --model {provider}/MODEL{advice}."
+        )
 
 
 FACTS = ("CONTEXT", "INPUT", "OUTPUT")

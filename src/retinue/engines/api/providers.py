@@ -324,7 +324,7 @@ def not_configured_reason(environ: Mapping[str, str], providers: Mapping[str, Pr
     local = providers[LOCAL_PROVIDER]
     if local.is_configured(environ) and (problem := _local_server_problem(local, environ)):
         return problem
-    keys = ", ".join(name for provider in PROVIDERS.values() for name in provider.key_variables[:1])
+    keys = ", ".join(name for provider in providers.values() for name in provider.key_variables[:1])
     return f"no provider key is set. Set one of {keys}, or OLLAMA_HOST"
 
 
@@ -404,12 +404,23 @@ def _describe_default_model(provider: Provider, model: str | None) -> KnownModel
     return describe_model(provider.name, model, provider.configured_window(model)) if model else None
 
 
-def list_models(provider: str, providers: Mapping[str, Provider] = PROVIDERS) -> tuple[KnownModel, ...] | None:
-    """Return the known models of a provider, by name; None if there is no such provider."""
+def list_models(
+    provider: str, environ: Mapping[str, str], providers: Mapping[str, Provider] = PROVIDERS
+) -> tuple[KnownModel, ...] | None:
+    """Return the known models of a provider, by name; None if there is no such provider.
+
+    Those of a server that no price list has are asked from it, if it answers without a key.
+    """
     from retinue.engines.api.pricing import list_known_models
 
     known = _find_provider(provider, providers) or find_extra_provider(provider)
-    return list_known_models(known.name) if known else None
+    if known is None:
+        return None
+    listed = list_known_models(known.name)
+    if listed or not isinstance(known, Provider) or known.needs_key or not known.is_configured(environ):
+        return listed
+    served = sorted(_list_served_models(known, environ) or ())
+    return tuple(KnownModel(name=name, context_window=known.configured_window(name)) for name in served)
 
 
 def provider_variables(

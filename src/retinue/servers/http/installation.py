@@ -220,7 +220,8 @@ class InstallationInfo:
     def list_engines(self) -> EngineList:
         """Return the engines, in the order in which `auto` prefers them."""
         kinds = self._retinue.engines.values()
-        rows = [_engine_row(kind) for kind in kinds]
+        model = self._retinue.settings("single").settings.model
+        rows = [_engine_row(kind, model) for kind in kinds]
         usable = (
             kind.name for kind in kinds if kind.automatic and kind.uses_models and not kind.unavailable_reason()
         )
@@ -270,11 +271,12 @@ def _was_accepted(retinue: Retinue, agent: Agent) -> bool:
     return (agent.source or "") in retinue.trust.accepted_digests()
 
 
-def _engine_row(kind: EngineInfo) -> EngineRow:
+def _engine_row(kind: EngineInfo, model: str | None) -> EngineRow:
+    """Return the engine; `model` is the user's setting."""
     why = kind.unavailable_reason()
     return EngineRow(
         name=kind.name,
-        about=kind.summary,
+        about=kind.summary_for(model),
         available=why is None,
         why=why,
         automatic=kind.automatic,
