@@ -47,7 +47,7 @@ HEAVY = {
     "referencing": {"output.schemas"},
     "wcwidth": {"tui.widths"},
     "tomlkit": {"hosts.config_editors"},
-    "sqlite3": {"sessions.index", "agents.sqlite_index"},
+    "sqlite3": {"sessions.index", "sessions.text_index", "agents.sqlite_index"},
 }
 """Libraries that cost start-up time, and the modules that may import each, inside functions only."""
 

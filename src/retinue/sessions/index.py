@@ -9,16 +9,27 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from retinue.sessions import text_index
 from retinue.sessions.paths import StateLayout, open_private
+from retinue.sessions.search import MIN_SEARCHED_CHARS, find_match, find_summary_match, read_search_texts
 from retinue.sessions.segments import SegmentedFile
 from retinue.sessions.storage_errors import raise_storage_errors
-from retinue.sessions.store import Conversation, IndexProgress, SessionFilter, SessionSummary
+from retinue.sessions.store import (
+    Conversation,
+    IndexProgress,
+    SearchMatch,
+    SessionFilter,
+    SessionSummary,
+    normalize_search_text,
+)
 from retinue.sessions.summary import CachedSummary
 
 if TYPE_CHECKING:
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 
 QueryResult = TypeVar("QueryResult")
 
-_VERSION = 4
+_VERSION = 5
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS sessions (
     folder TEXT PRIMARY KEY, size INTEGER, changed INTEGER, settled INTEGER, session TEXT, updated REAL,
@@ -39,6 +50,11 @@ PRAGMA user_version = {_VERSION};
 """
 _WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _READ = "SELECT summary FROM sessions WHERE {which} ORDER BY updated DESC, session LIMIT :limit"
+_CANDIDATES = """
+SELECT folder, size, changed, root, updated, instr(searchable, :text) > 0, summary FROM sessions
+WHERE {which} ORDER BY updated DESC, {then}
+"""
+_IN_ROOT = "SELECT folder, summary FROM sessions WHERE root = :root ORDER BY updated DESC, session"
 _ROOTS = """
 SELECT root, max(updated) AS updated FROM sessions WHERE {which} GROUP BY root
 HAVING :root_seen IS NULL OR max(updated) < :seen OR (max(updated) = :seen AND root > :root_seen)
@@ -49,7 +65,6 @@ _COUNT = "SELECT count(*) FROM sessions WHERE root = ?"
 _COLUMNS = ("root", "begun_in", "agent", "engine", "state", "outcome", "model", "cwd")
 _CONDITIONS = {
     **{name: f"{name} = :{name}" for name in _COLUMNS},
-    "text": "instr(searchable, :text) > 0",
     "since": "updated >= :since",
     "until": "updated < :until",
     "min_cost": "cost >= :min_cost",
@@ -61,6 +76,10 @@ MAX_INTEGER = 2**63 - 1
 """The largest integer of SQLite."""
 MAX_DECODED_SUMMARIES = 20_000
 """Decoded summaries an index caches: a server answers the same lists again and again."""
+MAX_CACHED_MATCHES = 20_000
+"""Results of comparing a record with a text: a page and its counts ask for the same."""
+SEARCH_STEP = 1.0
+"""Seconds of indexing after which other lists of this process have their turn."""
 
 
 class RecordStamp(Struct, frozen=True):
@@ -93,8 +112,23 @@ def _stat_record(folder: Path) -> os.stat_result | None:
     return None
 
 
+_Query = Callable[["sqlite3.Connection", bool], QueryResult]
+"""A query of a database, and whether that is the index file: else it has the summaries alone."""
 ReadSummary = Callable[[Path], CachedSummary | None]
 """Reads the summary of the record in a folder."""
+
+
+class _Candidate(Struct, frozen=True, gc=False):
+    """A session that may have the text of a search."""
+
+    folder: str
+    size: int
+    changed: int
+    root: str
+    updated: float
+    in_summary: int
+    """1 if a list shows the text."""
+    summary: bytes
 
 
 class _UnusableIndexError(Exception):
@@ -104,7 +138,15 @@ class _UnusableIndexError(Exception):
 class SessionIndex:
     """Lists sessions from an index file; if the file cannot be used, from the records alone."""
 
-    def __init__(self, layout: StateLayout, read_summary: ReadSummary, *, lock_timeout: float = 5.0) -> None:
+    def __init__(
+        self,
+        layout: StateLayout,
+        read_summary: ReadSummary,
+        *,
+        lock_timeout: float = 5.0,
+        read_texts: text_index.ReadTexts = read_search_texts,
+        tokenizer: str = "trigram",
+    ) -> None:
         """Wait at most `lock_timeout` seconds for another process that writes the index."""
         self._path = layout.index
         self._sessions = layout.sessions
@@ -115,43 +157,171 @@ class SessionIndex:
         self._decoded: dict[bytes, SessionSummary] = {}
         self._is_stale = False
         """True after changes could be read and not written to the file."""
+        self._read_texts = read_texts
+        self._tokenizer = tokenizer
+        self._scans_records = False
+        """Whether searches read the records: SQLite has no full-text search, or the index cannot be written now."""
+        self._matches: dict[tuple[str, str], tuple[int, int, SearchMatch | None]] = {}
+        """By text and folder: the stamp of the record and where the text is in it."""
 
     def list(self, session_filter: SessionFilter, *, refresh: bool = True) -> Sequence[SessionSummary]:
         """Return the sessions that match the filter, last changed first; read only changed records.
 
-        Without `refresh` no record is read, and the list is as last indexed.
+        Without `refresh` no record is read, and the list is as last indexed; a search reads those that may match.
         """
-        return self._query(lambda database: self._decode(_list(database, session_filter)), refresh=refresh)
+        if session_filter.text is not None:
+            return self._search_sessions(session_filter, refresh=refresh)
+        return self._query(lambda database, _: self._decode(_list(database, session_filter)), refresh=refresh)
 
     def conversations(
         self, session_filter: SessionFilter, max_sessions: int, *, refresh: bool = True
     ) -> Sequence[Conversation]:
         """Return the root conversations of matching sessions, with at most `max_sessions` sessions each."""
+        if session_filter.text is not None:
+            return self._search_conversations(session_filter, max_sessions, refresh=refresh)
         return self._query(
-            lambda database: self._conversations(database, session_filter, max_sessions), refresh=refresh
+            lambda database, _: self._conversations(database, session_filter, max_sessions), refresh=refresh
         )
 
-    def advance(self, max_seconds: float) -> IndexProgress:
+    def advance(self, max_seconds: float, *, for_search: bool = False) -> IndexProgress:
         """Read changed records for at most so many seconds, the latest first, and return how far the index is.
 
-        Where the file cannot be used there is nothing to advance: each list reads what it needs.
+        With `for_search` also their texts, after all summaries. Where the file cannot be used there is nothing to
+        advance: each list reads what it needs.
         """
         import sqlite3
 
         stamps = self._read_stamps()
         deadline = time.monotonic() + max_seconds
+        unread = 0
         try:
             with self._lock, closing(self._open()) as database:
                 _prepare(database)
                 left = _refresh(database, self._sessions, stamps, self._read_summary, deadline)
                 self._is_stale = False
+            if for_search:
+                unread = self._advance_texts(deadline) + left
         except (sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError) as error:
             self._is_stale = True
             self._discard_if_damaged(error)
-            left = 0
-        return IndexProgress(len(stamps) - left, len(stamps))
+            left, unread, self._scans_records = 0, 0, self._scans_records or for_search
+        if for_search:
+            left = (left + unread + 1) // 2  # both passes read every session
+        return IndexProgress(len(stamps) - left, len(stamps), self._scans_records and for_search)
 
-    def _query(self, query: Callable[[sqlite3.Connection], QueryResult], *, refresh: bool) -> QueryResult:
+    def discard_pruned_texts(self) -> None:
+        """Remove what sessions that were thinned or deleted have left in the index, as far as it can be written."""
+        import sqlite3
+
+        if not self._path.exists():
+            return
+        with suppress(sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError):
+            stamps = self._read_stamps()
+            with self._lock, closing(self._open()) as database:
+                _prepare(database)
+                _refresh(database, self._sessions, stamps, self._read_summary)
+                if text_index.create_tables(database, self._tokenizer):
+                    text_index.discard_pruned(database)
+
+    def _advance_texts(self, deadline: float) -> int:
+        """Read the texts of changed records, in short transactions; return how many are left."""
+        with self._lock, closing(self._open()) as database:
+            self._scans_records = not text_index.create_tables(database, self._tokenizer)
+            if self._scans_records:
+                return 0
+            text_index.discard_pruned(database)
+            stale = text_index.find_stale(database)
+        while stale:
+            # Read without the lock: lists of this process do not wait for it.
+            batch = text_index.read_batch(self._sessions, stale, self._read_texts, deadline)
+            with self._lock, closing(self._open()) as database:
+                text_index.write_batch(database, batch)
+            stale = stale[len(batch) :]
+            if time.monotonic() > deadline:
+                break
+        return len(stale)
+
+    # -- search ------------------------------------------------------------------------------------
+
+    def _search_sessions(self, session_filter: SessionFilter, *, refresh: bool) -> Sequence[SessionSummary]:
+        wanted = _normalize_wanted(session_filter)
+        conditions = [_BEFORE] if session_filter.before else []
+        candidates = self._find_candidates(session_filter, wanted, conditions, "session", refresh=refresh)
+        matches = ((each.summary, match) for each in candidates if (match := self._find_match(each, wanted)))
+        found = dict(islice(matches, session_filter.limit))
+        summaries = self._decode((summary,) for summary in found)
+        return [replace(each, match=match) for each, match in zip(summaries, found.values(), strict=True)]
+
+    def _search_conversations(
+        self, session_filter: SessionFilter, max_sessions: int, *, refresh: bool
+    ) -> Sequence[Conversation]:
+        wanted, before = _normalize_wanted(session_filter), session_filter.before
+        limit = MAX_INTEGER if session_filter.limit is None else session_filter.limit
+        roots: dict[str, float] = {}
+        matches: dict[str, dict[str, SearchMatch]] = {}
+        for each in self._find_candidates(session_filter, wanted, [], "root", refresh=refresh):
+            root, is_new = each.root, each.root not in matches
+            if (is_new and len(roots) >= limit) or len(matches.get(root, ())) >= max_sessions:
+                continue  # no record is read that is not on the page
+            if match := self._find_match(each, wanted):
+                matches.setdefault(root, {})[each.folder] = match
+                if is_new and (before is None or (-each.updated, root) > (-before[0], before[1])):
+                    roots[root] = each.updated
+        return [
+            self._make_conversation(root, updated, matches[root], max_sessions) for root, updated in roots.items()
+        ]
+
+    def _make_conversation(
+        self, root: str, updated: float, matches: Mapping[str, SearchMatch], max_sessions: int
+    ) -> Conversation:
+        """Return a conversation with its matching sessions first."""
+        rows = self._query(lambda database, _: database.execute(_IN_ROOT, {"root": root}).fetchall(), refresh=False)
+        rows.sort(key=lambda row: row[0] not in matches)
+        page = rows[:max_sessions]
+        summaries = self._decode((summary,) for _, summary in page)
+        sessions = [
+            replace(each, match=matches.get(folder)) for (folder, _), each in zip(page, summaries, strict=True)
+        ]
+        return Conversation(root=root, updated=updated, count=len(rows), sessions=sessions)
+
+    def _find_candidates(
+        self, session_filter: SessionFilter, wanted: str, conditions: Sequence[str], then: str, *, refresh: bool
+    ) -> Sequence[_Candidate]:
+        """Return the sessions that may have the text and match the other conditions, last changed first."""
+        while refresh and not self.advance(SEARCH_STEP, for_search=True).is_complete:
+            pass
+
+        def query(database: sqlite3.Connection, is_file: bool) -> Sequence[_Candidate]:
+            values, texts = _values(session_filter), "instr(searchable, :text) > 0"
+            if len(wanted) >= MIN_SEARCHED_CHARS:
+                if is_file and not self._scans_records and text_index.create_tables(database, self._tokenizer):
+                    condition, values["trigrams"] = text_index.make_condition(wanted)
+                    texts = f"({texts} OR {condition})"
+                else:
+                    texts = "1 = 1"  # the records are read
+            which = _all_of([*_conditions(session_filter), *conditions, texts])
+            return [_Candidate(*row) for row in database.execute(_CANDIDATES.format(which=which, then=then), values)]
+
+        return self._query(query, refresh=False)
+
+    def _find_match(self, candidate: _Candidate, wanted: str) -> SearchMatch | None:
+        if candidate.in_summary:
+            (summary,) = self._decode([(candidate.summary,)])
+            return find_summary_match(summary, wanted)
+        if len(wanted) < MIN_SEARCHED_CHARS:
+            return None
+        key, stamp = (wanted, candidate.folder), (candidate.size, candidate.changed)
+        if (known := self._matches.get(key)) and known[:2] == stamp:
+            return known[2]
+        match = find_match(self._read_texts(self._sessions / candidate.folder), wanted)
+        if len(self._matches) >= MAX_CACHED_MATCHES:
+            self._matches = {}
+        self._matches[key] = (*stamp, match)
+        return match
+
+    # -- the file ----------------------------------------------------------------------------------
+
+    def _query(self, query: _Query[QueryResult], *, refresh: bool) -> QueryResult:
         import sqlite3
 
         # Cached for this query: where the file can be read and not written, all is needed twice.
@@ -161,14 +331,14 @@ class SessionIndex:
                 if _prepare(database) or refresh or self._is_stale:
                     _refresh(database, self._sessions, read_stamps(), read_summary)
                     self._is_stale = False
-                return query(database)
+                return query(database, True)
         except (sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError) as error:
             self._is_stale = True
             self._discard_if_damaged(error)
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
             database.executescript(_CREATE)
             _refresh(database, self._sessions, read_stamps(), read_summary)
-            return query(database)
+            return query(database, False)
 
     def _read_stamps(self) -> Mapping[str, RecordStamp]:
         with raise_storage_errors(f"The state folder {self._sessions.parent}"):
@@ -215,7 +385,8 @@ class SessionIndex:
 
         # SQLITE_ERROR is an error of SQL: the file has other tables than ours.
         damaged = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
-        if isinstance(error, msgspec.MsgspecError) or getattr(error, "sqlite_errorcode", None) in damaged:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of extended codes
+        if isinstance(error, msgspec.MsgspecError) or code in damaged:
             with suppress(OSError):
                 # The journal first: left beside a new file it would be applied to it.
                 self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
@@ -249,12 +420,16 @@ def _values(session_filter: SessionFilter) -> dict[str, str | float | bytes | No
     seen, name = session_filter.before or (None, None)
     return {
         **{name: _encodable(getattr(session_filter, name)) for name in _CONDITIONS},
-        "text": None if session_filter.text is None else session_filter.text.casefold().encode("utf-8", "replace"),
+        "text": _normalize_wanted(session_filter).encode(),
         "limit": -1 if session_filter.limit is None else min(session_filter.limit, MAX_INTEGER),
         "seen": seen,
         "session_seen": name,
         "root_seen": name,
     }
+
+
+def _normalize_wanted(session_filter: SessionFilter) -> str:
+    return normalize_search_text(session_filter.text or "").encode("utf-8", "replace").decode()
 
 
 def _encodable(value: str | float | None) -> str | float | None:

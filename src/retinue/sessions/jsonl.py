@@ -194,9 +194,9 @@ class JsonlStore:
             partial(self._index.conversations, session_filter, max_sessions, refresh=refresh)
         )
 
-    async def advance_index(self, max_seconds: float) -> IndexProgress:
+    async def advance_index(self, max_seconds: float, *, for_search: bool = False) -> IndexProgress:
         """Read changed records into the index for at most so many seconds, the latest first."""
-        return await anyio.to_thread.run_sync(self._index.advance, max_seconds)
+        return await anyio.to_thread.run_sync(partial(self._index.advance, max_seconds, for_search=for_search))
 
     async def names(self) -> frozenset[str]:
         """Return the first digits of every id, of sessions and of later runs; fast for any number of them.
@@ -253,7 +253,9 @@ class JsonlStore:
             acquire_lease=self._acquire_for_pruning,
             vault=vault,
         )
-        return await self._in_thread(lambda: pruner.prune(keep_results=keep_results))
+        report = await self._in_thread(lambda: pruner.prune(keep_results=keep_results))
+        await anyio.to_thread.run_sync(self._index.discard_pruned_texts)
+        return report
 
     async def _in_thread(self, read: Callable[[], T]) -> T:
         def read_or_refuse() -> T:
@@ -418,7 +420,12 @@ class ClientStore(JsonlStore):
     async def conversations(
         self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int, refresh: bool = True
     ) -> Sequence[Conversation]:
-        return group_conversations(await self.list(refresh=refresh), session_filter, max_sessions)
+        sessions = await self.list(refresh=refresh)
+        if session_filter.text is not None:
+            found = await self.list(SessionFilter(text=session_filter.text), refresh=refresh)
+            matching = {each.session: each for each in found}
+            sessions = [matching.get(each.session, each) for each in sessions]
+        return group_conversations(sessions, session_filter, max_sessions)
 
 
 def make_client_root(client: str | None, conversation: str) -> str:

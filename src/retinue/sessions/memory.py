@@ -7,12 +7,14 @@ from itertools import islice
 from typing import Self
 
 import anyio
+from msgspec.structs import replace
 
 from retinue.model.errors import ErrorCode, RefusedError, refuse
 from retinue.model.event_codec import EventRecord
 from retinue.model.runs import RunSpec
 from retinue.sessions.lease import busy_failure
 from retinue.sessions.paths import SHORT_ID_LENGTH, make_random_id, parse_id_digits
+from retinue.sessions.search import find_event_match
 from retinue.sessions.store import (
     EVERY_SESSION,
     Conversation,
@@ -71,13 +73,13 @@ class MemoryStore:
 
     async def list(self, session_filter: SessionFilter = EVERY_SESSION) -> Sequence[SessionSummary]:
         await anyio.lowlevel.checkpoint()
-        return sort_sessions(self._summaries(), session_filter)
+        return sort_sessions(self._summaries(session_filter.text), session_filter)
 
     async def conversations(
         self, session_filter: SessionFilter = EVERY_SESSION, *, max_sessions: int
     ) -> Sequence[Conversation]:
         await anyio.lowlevel.checkpoint()
-        return group_conversations(self._summaries(), session_filter, max_sessions)
+        return group_conversations(self._summaries(session_filter.text), session_filter, max_sessions)
 
     def events(self, session: str, *, run: str | None = None) -> _MemoryEvents:
         found = self._sessions.get(session)
@@ -92,8 +94,14 @@ class MemoryStore:
         await anyio.lowlevel.checkpoint()
         return ()
 
-    def _summaries(self) -> Iterator[SessionSummary]:
-        return filter(None, (session.summary() for session in self._sessions.values()))
+    def _summaries(self, text: str | None) -> Iterator[SessionSummary]:
+        for session in self._sessions.values():
+            if summary := session.summary():
+                yield (
+                    summary
+                    if text is None
+                    else replace(summary, match=find_event_match(summary, session.events, text))
+                )
 
     def _has_begun(self, session: str) -> bool:
         return session in self._sessions and bool(self._sessions[session].events)

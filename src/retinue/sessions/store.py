@@ -75,6 +75,26 @@ def find_outcome(state: SessionState, failure: Failure | None) -> RunOutcome:
     return _OUTCOMES.get(failure.code, RunOutcome.FAILED) if failure else RunOutcome.FAILED
 
 
+class SearchField(StrEnum):
+    """The part of a session in which a text was found."""
+
+    NAME = "name"
+    AGENT = "agent"
+    TASK = "task"
+    ANSWER = "answer"
+    FAILURE = "failure"
+    TOOL_CALL = "tool_call"
+    TOOL_OUTPUT = "tool_output"
+
+
+class SearchMatch(Struct, frozen=True):
+    """Where a text was found in a session."""
+
+    field: SearchField
+    snippet: str
+    """The text with a few words around it, on one sanitized line."""
+
+
 class RunSummary(Struct, frozen=True, kw_only=True):
     """One run of a session, as lists show it."""
 
@@ -126,17 +146,19 @@ class SessionSummary(Struct, frozen=True, kw_only=True):
     runs: int
     latest: RunSummary
     preview: str = ""
-    """First line of the latest answer or failure."""
+    """First sentence of the latest answer or failure."""
     file: str | None = None
     """The newest part of its record."""
     size_bytes: int = 0
     damaged: int = 0
     """Records that could not be read and were skipped."""
+    match: SearchMatch | None = None
+    """Where the text of the filter was found; None in lists without a search."""
 
     @property
     def search_text(self) -> str:
-        """The text that a search covers, case-folded."""
-        return f"{self.name}\n{self.agent}\n{self.task}\n{self.preview}".casefold()
+        """The short texts that every search covers, normalized."""
+        return "\n".join(map(normalize_search_text, (self.name, self.agent, self.task, self.preview)))
 
 
 class SessionFilter(Struct, frozen=True, kw_only=True):
@@ -150,7 +172,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     engine: str | None = None
     state: SessionState | None = None
     text: str | None = None
-    """Searched in name, agent, task and preview, ignoring case."""
+    """Searched literally in names, tasks, answers and tool calls of all runs, ignoring case and line breaks."""
     outcome: RunOutcome | None = None
     model: str | None = None
     cwd: str | None = None
@@ -173,11 +195,14 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
             and self.agent in {None, summary.agent}
             and self.engine in {None, summary.engine}
             and self.state in {None, summary.latest.state}
-            and (self.text is None or self.text.casefold() in summary.search_text)
+            and (self.text is None or self._matches_text(summary, self.text))
             and self.model in {None, summary.model}
             and self.cwd in {None, summary.cwd}
             and self._matches_run(summary)
         )
+
+    def _matches_text(self, summary: SessionSummary, text: str) -> bool:
+        return summary.match is not None or normalize_search_text(text) in summary.search_text
 
     def _matches_run(self, summary: SessionSummary) -> bool:
         latest = summary.latest
@@ -191,6 +216,11 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 
 
 EVERY_SESSION = SessionFilter()
+
+
+def normalize_search_text(text: str) -> str:
+    """Return a text as searches compare it: case-folded, every run of white space and NUL one space."""
+    return " ".join(text.replace("\0", " ").split()).casefold()
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -227,6 +257,8 @@ class IndexProgress(Struct, frozen=True):
 
     done: int
     total: int
+    scans_records: bool = False
+    """Whether searches read the records, because SQLite has no full-text index here."""
 
     @property
     def is_complete(self) -> bool:
@@ -304,6 +336,8 @@ class SessionStore(Protocol):
     async def list(self, session_filter: SessionFilter = EVERY_SESSION) -> Sequence[SessionSummary]:
         """Return the sessions that match the filter, last changed first, without reading whole records.
 
+        A search looks into the events of all runs, and its results have a `match`.
+
         Raises:
             RefusedError: `storage`: none can be read. A single unreadable session is listed with its failure.
         """
@@ -354,10 +388,10 @@ class LocalSessionStore(SessionStore, Protocol):
     ) -> Sequence[Conversation]:
         """Return conversations as every store does; without `refresh`, as they were last read."""
 
-    async def advance_index(self, max_seconds: float) -> IndexProgress:
+    async def advance_index(self, max_seconds: float, *, for_search: bool = False) -> IndexProgress:
         """Read changed records into the index for at most so many seconds, the latest first.
 
-        Then lists without `refresh` have what was read.
+        Then lists without `refresh` have what was read. `for_search` advances the full-text index, too.
         """
 
     async def names(self) -> frozenset[str]:

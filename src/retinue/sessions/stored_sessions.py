@@ -40,9 +40,14 @@ class StoredSessions:
             return await self._local_store.conversations(wanted, max_sessions=most, refresh=look)
         return await self._store.conversations(wanted, max_sessions=most)
 
-    async def advance_index(self, max_seconds: float) -> IndexProgress | None:
-        """Read changed records for at most so many seconds; None if the store has no index that is read in parts."""
-        return await self._local_store.advance_index(max_seconds) if self._local_store else None
+    async def advance_index(self, max_seconds: float, *, for_search: bool = False) -> IndexProgress | None:
+        """Read changed records for at most so many seconds; None if the store has no index that is read in parts.
+
+        `for_search` reads their texts, too, for the next search.
+        """
+        if self._local_store is None:
+            return None
+        return await self._local_store.advance_index(max_seconds, for_search=for_search)
 
     async def names(self) -> frozenset[str]:
         """Return the first 8 digits of every session and latest run, so that a caller can find new ones."""

@@ -6,6 +6,7 @@ Each check takes an empty store and raises `AssertionError` if the store breaks 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 from retinue.model.agents import AgentProfile
@@ -24,7 +25,15 @@ from retinue.model.events import (
 from retinue.model.results import AnswerStatus, ExecutionReport, Usage
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage
-from retinue.sessions.store import INTERRUPTED, RunOutcome, RunRecord, SessionFilter, SessionState, SessionStore
+from retinue.sessions.store import (
+    INTERRUPTED,
+    RunOutcome,
+    RunRecord,
+    SearchField,
+    SessionFilter,
+    SessionState,
+    SessionStore,
+)
 
 StoreCheck = Callable[[SessionStore], Awaitable[None]]
 
@@ -327,6 +336,40 @@ async def list_is_filtered(store: SessionStore) -> None:
     await record.release()
 
 
+async def search_finds_tasks_answers_and_tool_calls_of_all_runs(store: SessionStore) -> None:
+    session, other = store.claim(), store.claim()
+    call = ToolCalled("c1", "grep", {"pattern": "def Täst_1", "paths": ["src/mod8.py"]})
+    output = ToolReturned("c1", "grep", 'a "quoted" NEAR* line\n  with an indented rest 🎈')
+    await record_run(store, run_spec(session, task="First task"), call, output, Text("An early remark"))
+    await record_run(store, run_spec(session, store.claim(session), task="Second task"), time=2000.0)
+    await record_run(store, run_spec(other, agent="tester", root="other"), time=3000.0)
+
+    async def search(text: str, **conditions: Any) -> Sequence[tuple[str, SearchField | None]]:
+        found = await store.list(SessionFilter(text=text, **conditions))
+        assert all(map(SessionFilter(text=text, **conditions).matches, found))
+        return [(each.session, each.match and each.match.field) for each in found]
+
+    task, answer, tool = SearchField.TASK, SearchField.ANSWER, SearchField.TOOL_OUTPUT
+    assert await search("first TASK") == [(session, task)]
+    assert await search("second task") == [(session, task)]
+    assert await search("early remark") == [(session, answer)]
+    assert await search("It is main") == [(other, answer), (session, answer)]
+    assert await search("It is main", limit=1) == [(other, answer)]
+    assert await search("It is main", agent="explorer") == [(session, answer)]
+    assert await search("mod8.py") == [(session, SearchField.TOOL_CALL)]
+    assert await search("DEF TÄST_") == [(session, SearchField.TOOL_CALL)]
+    assert await search('"quoted" near* LINE with') == [(session, tool)]
+    assert await search("rest 🎈") == [(session, tool)]
+    for literal in ('"quoted" OR nothing', "quoted line", "ear* l", "task AND answer", "field:task", "x" * 100_000):
+        assert await search(literal) == ([(session, tool)] if literal == "ear* l" else [])
+    found = await store.conversations(SessionFilter(text="mod8"), max_sessions=9)
+    assert [(each.root, [one.match and one.match.field for one in each.sessions]) for each in found] == [
+        ("root-1", [SearchField.TOOL_CALL])
+    ]
+    (listed,) = await store.list(SessionFilter(agent="tester"))
+    assert listed.match is None
+
+
 async def list_continues_after_a_position(store: SessionStore) -> None:
     for i in range(5):
         await record_run(store, run_spec(store.claim()), time=1000.0 * (i // 2))
@@ -404,6 +447,7 @@ CHECKS: tuple[StoreCheck, ...] = (
     later_runs_belong_to_their_session,
     list_is_ordered_by_last_change,
     list_is_filtered,
+    search_finds_tasks_answers_and_tool_calls_of_all_runs,
     list_continues_after_a_position,
     sessions_are_grouped_by_root_conversation,
     tail_returns_the_last_events_in_order,
