@@ -57,6 +57,23 @@ def test_sessions_list_filters_sessions(cli, session, choice, agents):
     assert cli("sessions", "list", *choice).exit_code == 0
 
 
+def test_search_finds_tool_calls_and_shows_where(cli, session):
+    cli("run", "tester", "Tested?", *SCRIPTED)
+    found = cli("sessions", "list", "--search", "A.PY", COLUMNS="120")
+    assert found.stdout.splitlines()[0].endswith("TASK → MATCH")
+    assert found.stdout.splitlines()[1].endswith("explorer  Where? → tool output: a.py")
+    assert found.stderr == ""
+    (one,) = json.loads(cli("sessions", "list", "--search", "a.py", "--json").stdout)["sessions"]
+    assert (one["session"], one["match"]) == (session, {"field": "tool_output", "snippet": "a.py"})
+    assert "match" not in json.loads(cli("sessions", "list", "--json").stdout)["sessions"][0]
+
+
+@pytest.mark.parametrize("text", ['"', "NEAR(a", "a* OR", "\u202e", "🎈🎈", "x" * 10_000, "--", "a\nb"])
+def test_search_for_hostile_text_finds_nothing(cli, session, text):
+    found = cli("sessions", "list", f"--search={text}")
+    assert (found.exit_code, found.stdout, found.stderr) == (0, "", "There are no such sessions.\n")
+
+
 def test_session_without_an_answer_is_listed_by_its_task():
     latest = RunSummary(run=DEAD, state=SessionState.RUNNING, started=100.0)
     facts: dict[str, Any] = {
@@ -192,6 +209,16 @@ def test_resumed_session_keeps_its_depth(cli, tree):
     options = ("--session", deepest["session"], "--project-agents", "allow", "--max-depth", "3", "--json")
     again = cli("run", "lead", "again", *SCRIPTED, *options, script=WORK)
     assert json.loads(again.stdout)["actual"]["toolsRemoved"] == [{"tool": "subagent", "by": "depth"}]
+
+
+def test_limited_list_of_trees_shows_each_tree_whole(cli, tree):
+    def list_ids(*options: str) -> list[str]:
+        return [line.split()[0] for line in cli("sessions", "list", "--tree", *options).stdout.splitlines()[1:]]
+
+    every = list_ids()
+    assert len(every) == 5
+    assert list_ids("--limit", "1") == every[:4]
+    assert list_ids("--limit", "2") == list_ids("--all") == every
 
 
 def test_list_marks_child_sessions_and_draws_a_tree_on_request(cli, tree):

@@ -10,6 +10,7 @@ from retinue.output.untrusted_text import (
     complete_escapes,
     first_line,
     first_prose_line,
+    first_prose_sentence,
     map_strings,
     replace_surrogates,
 )
@@ -62,10 +63,31 @@ def test_map_strings_omits_too_deep_parts(wrap):
         ("1. first\n2. second", "first"),
         ("a_b_c __init__ 2 * 3 * 4", "a_b_c __init__ 2 * 3 * 4"),
         ("-v is an option", "-v is an option"),
+        ("```python\nimport os\n```\nThat is *all* of _it_ and ***more***.", "That is all of it and more."),
+        ("~~~\n```\n~~~\nafter", "after"),
+        ("Findings\n====\n\nNone.", "None."),
+        ("No heading.\n\n---\nrest", "No heading."),
     ],
 )
 def test_first_prose_line_skips_headings_and_marks(text, line):
     assert first_prose_line(text) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("## Findings\n\n- The log is rotated every day. It is kept.", "The log is rotated every day."),
+        ("Yes. The bus is in `bus.py`, line 3. See there.", "Yes. The bus is in bus.py, line 3."),
+        (
+            "It reads several files, e.g. the log and v1.2.3 of it",
+            "It reads several files, e.g. the log and v1.2.3 of it",
+        ),
+        ("Was it (really a long question?) Yes.", "Was it (really a long question?)"),
+        ("", ""),
+    ],
+)
+def test_first_prose_sentence_is_of_the_first_line_of_prose(text, sentence):
+    assert first_prose_sentence(text) == sentence
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,14 @@ def print_error(text: str) -> None:
     _print_labelled("error", "red", text)
 
 
+def print_progress(text: str) -> None:
+    """Replace the last line of progress on a terminal; with an empty text remove it. Elsewhere nothing is printed."""
+    if sys.stderr is None or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return
+    sys.stderr.write(f"\r\x1b[K{text[: stderr_columns() - 1]}")
+    sys.stderr.flush()
+
+
 def _print_labelled(label: str, color: str, text: str) -> None:
     first, *others = _wrap_lines(f"{label}: {make_printable(text)}").split("\n")
     head = click.style(f"{label}:", fg=color, bold=True)

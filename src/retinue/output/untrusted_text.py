@@ -8,7 +8,8 @@ keeps a model from believing what it reads; it keeps text from being taken for a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 from retinue.support.cache import compile_pattern
@@ -66,17 +67,55 @@ def first_line(text: str) -> str:
 _SKIPPED_LINE = r"\s*(?:#{1,6}(?:\s|$)|```|~~~|\|?[\s:|-]+\|?$|[=*_-]{3,}\s*$|<!--)"
 """A Markdown line that is no prose: heading, fence, rule, frame of a table."""
 _LINE_START = r"\s*(?:>\s*|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,3}[.)]\s+|\|\s*)*"
-_MARK = r"(\*\*|~~|`+)(?=\S)(.{1,200}?)(?<=\S)\1|!?\[([^\]\n]{1,200})\]\([^)\s]{1,500}\)"
+_MARK = (
+    r"(\*\*\*|\*\*|~~|`+|(?<![\w*])[*](?!\*)|(?<!\w)_(?!_))(?=\S)(.{1,200}?)(?<=\S)\1(?!\w)"
+    r"|!?\[([^\]\n]{1,200})\]\([^)\s]{1,500}\)"
+)
+_UNDERLINE = r"\s*(?:=+|-+)\s*$"
+"""The line below a heading."""
+_SENTENCE_END = r"(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)[.!?…][)\]\"'”’»]*(?=\s+\S)"
+MIN_SENTENCE_CHARS = 24
+"""A shorter sentence, such as "Yes.", is followed by the next."""
 
 
 def first_prose_line(text: str) -> str:
     """Return the first line of prose of a Markdown text without its marks; a text of headings gives its first."""
-    lines = [line for line in text.split("\n") if line.strip()]
-    prose = next((line for line in lines if not compile_pattern(_SKIPPED_LINE).match(line)), None)
+    every = text.split("\n")
+    lines = [line for line in every if line.strip()]
+    prose = next(_iter_prose(every), None)
+    if prose is None:
+        prose = next((line for line in lines if not _is_skipped(line)), None)  # of a block of code
     if prose is None:
         prose = lines[0].lstrip().lstrip("#") if lines else ""
-    plain = compile_pattern(_LINE_START).sub("", prose, count=1)
+    return strip_marks(prose)
+
+
+def first_prose_sentence(text: str) -> str:
+    """Return the first sentence of the first line of prose; a very short one with the next."""
+    line = first_prose_line(text)
+    end = compile_pattern(_SENTENCE_END).search(line, MIN_SENTENCE_CHARS - 1)
+    return line[: end.end()] if end else line
+
+
+def strip_marks(line: str) -> str:
+    """Return a line of Markdown without list marks, emphasis, code marks and addresses of links."""
+    plain = compile_pattern(_LINE_START).sub("", line, count=1)
     return compile_pattern(_MARK).sub(lambda match: match[2] or match[3], plain).strip()
+
+
+def _iter_prose(lines: list[str]) -> Iterator[str]:
+    """Yield the lines that are prose: no headings, frames or blocks of code."""
+    fence = ""
+    for line, below in pairwise((*lines, "")):
+        mark = line.strip()[:3]
+        if mark in {"```", "~~~"} and fence in {"", mark}:
+            fence = "" if fence else mark
+        elif line.strip() and not fence and not _is_skipped(line) and not compile_pattern(_UNDERLINE).match(below):
+            yield line
+
+
+def _is_skipped(line: str) -> bool:
+    return compile_pattern(_SKIPPED_LINE).match(line) is not None
 
 
 NONCE_DIGITS = 16

@@ -12,7 +12,7 @@ from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import MessageEnded, RunEnded, RunQueued, RunStarted, Text
 from retinue.model.results import compute_exit_code
-from retinue.output.untrusted_text import first_prose_line
+from retinue.output.untrusted_text import first_prose_sentence
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.paths import RunLocation, StateLayout
 from retinue.sessions.reader import (
@@ -179,7 +179,7 @@ def _build_summary(
         updated=tail[0].time,
         runs=run_start.number,
         latest=latest,
-        preview=_preview_line(latest.failure.message if latest.failure else ended.text if ended else last_text),
+        preview=_preview(latest.failure.message if latest.failure else ended.text if ended else last_text),
         damaged=damaged,
     )
 
@@ -249,9 +249,9 @@ def _unreadable_summary(name: str, changed: float, failure: Failure) -> SessionS
         updated=changed,
         runs=0,
         latest=RunSummary(run=name, state=SessionState.ERROR, started=changed, failure=failure, exit_code=1),
-        preview=_preview_line(failure.message),
+        preview=_preview(failure.message),
     )
 
 
-def _preview_line(text: str) -> str:
-    return first_prose_line(text[: 8 * _MAX_PREVIEW_CHARS])[:_MAX_PREVIEW_CHARS]
+def _preview(text: str) -> str:
+    return first_prose_sentence(text[: 8 * _MAX_PREVIEW_CHARS])[:_MAX_PREVIEW_CHARS]

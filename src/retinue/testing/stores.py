@@ -347,7 +347,7 @@ async def search_finds_tasks_answers_and_tool_calls_of_all_runs(store: SessionSt
     async def search(text: str, **conditions: Any) -> Sequence[tuple[str, SearchField | None]]:
         found = await store.list(SessionFilter(text=text, **conditions))
         assert all(map(SessionFilter(text=text, **conditions).matches, found))
-        return [(each.session, each.match and each.match.field) for each in found]
+        return [(each.session, each.match.field if each.match else None) for each in found]
 
     task, answer, tool = SearchField.TASK, SearchField.ANSWER, SearchField.TOOL_OUTPUT
     assert await search("first TASK") == [(session, task)]
@@ -363,7 +363,7 @@ async def search_finds_tasks_answers_and_tool_calls_of_all_runs(store: SessionSt
     for literal in ('"quoted" OR nothing', "quoted line", "ear* l", "task AND answer", "field:task", "x" * 100_000):
         assert await search(literal) == ([(session, tool)] if literal == "ear* l" else [])
     found = await store.conversations(SessionFilter(text="mod8"), max_sessions=9)
-    assert [(each.root, [one.match and one.match.field for one in each.sessions]) for each in found] == [
+    assert [(each.root, [one.match.field if one.match else None for one in each.sessions]) for each in found] == [
         ("root-1", [SearchField.TOOL_CALL])
     ]
     (listed,) = await store.list(SessionFilter(agent="tester"))

@@ -13,7 +13,7 @@ from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord
 from retinue.model.runs import ToolArguments
 from retinue.model.tool_names import FINALIZE_TOOL
-from retinue.output.untrusted_text import first_line, to_one_line
+from retinue.output.untrusted_text import first_line, first_prose_sentence, to_one_line
 from retinue.runtime.progress import ToolCallItem
 from retinue.sessions.store import RunOutcome, SessionState, find_outcome
 from retinue.support.formatting import SHORT_ID_LENGTH, format_limit, format_time, pluralize
@@ -119,7 +119,7 @@ def _format_finalize(args: ToolArguments) -> str:
     if not isinstance(result, str | None):  # of an output schema
         args = {**args, "result": _encode_short(result)}
     answer = _first_argument(args, "result") if status == "SUCCESS" else _first_argument(args, "error", "result")
-    return ": ".join(filter(None, (status, first_line(answer))))
+    return ": ".join(filter(None, (status, first_prose_sentence(answer))))
 
 
 def _format_written_todos(args: ToolArguments) -> str:
@@ -272,7 +272,7 @@ def format_event(event: events.Event, session: str) -> str | None:
         case events.ToolReturned(name=name, is_error=True, text=text):
             return f"! {name}: {first_line(text) or 'failed'}"
         case events.Text(text=text) if text.strip():
-            return f"“{first_line(text)}”"
+            return f"“{first_prose_sentence(text)}”"
         case events.RunEnded(failure=None, elapsed=elapsed):
             return f"✓ done in {elapsed:.1f}s (session {session})"
         case events.RunEnded(failure=Failure() as failure, elapsed=elapsed):

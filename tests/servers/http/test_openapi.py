@@ -92,7 +92,7 @@ async def test_openapi_descriptions_are_the_field_docstrings(document):
     assert parts["RunDetail"]["properties"]["tools"]["description"] == "Number of tool calls."
     assert parts["UsageTotals"]["properties"]["cost"]["description"].startswith("In dollars; null ")
     described = {each["name"]: each.get("description") for each in paths[f"{BASE}/runs"]["get"]["parameters"]}
-    assert described["q"] == "Text to search for in name, agent, task and preview."
+    assert described["q"] == "Text to search for in names, tasks, answers and tool calls."
     assert parts["StartRunBody"]["properties"]["maxDepth"]["anyOf"][0] == {
         "type": "integer",
         "minimum": 0,

@@ -14,7 +14,7 @@ from tests.support.retinue_factory import VIRTUAL_TIME
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.scripted import HangStep, RunCallback, TextStep, call, fail, reply, spawn
-from retinue.model.events import MessageEnded, Notice, Text, Thinking
+from retinue.model.events import MessageEnded, Notice, Text, Thinking, ToolReturned
 from retinue.model.results import Usage
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery
@@ -476,6 +476,36 @@ async def test_partial_activity_reports_its_progress_until_it_is_complete(serve,
     assert [len(page["groups"]) for page in pages] == [1, 2, 3, 4, 4]
     assert pages[-1]["indexing"] is None
     assert pages[-1]["groups"] == whole["groups"]
+
+
+async def test_search_finds_tool_calls_and_reports_where(serve, tmp_path):
+    async with JsonlStore(tmp_path / "state") as store:
+        session = store.claim()
+        found = ToolReturned("c", "grep", "src/mod8.py:3: \x1b[31mclass Bus\x1b[0m")
+        await record_run(store, run_spec(session, task="look", root="r"), found, time=1000.0)
+    await stored(tmp_path / "state", ("other", "another task", 2000.0))
+    async with serve(reply("done")) as client:
+        listed = (await client.get("runs?q=MOD8.py")).json["runs"]
+        (group,) = (await client.get("activity?q=mod8.py&partial=1")).json["groups"]
+        (row,) = (await client.get("sessions?q=mod8.py")).json["sessions"]
+        assert (await client.get("facets?q=mod8.py")).json["matching"] == 1
+        assert (await client.get("runs?q=%22OR%22")).json["runs"] == []
+        every = (await client.get("runs")).json["runs"]
+    match = {"field": "tool_output", "snippet": "src/mod8.py:3: class Bus"}
+    assert [each["match"] for each in (*listed, *group["runs"], row)] == [match] * 3
+    assert [each["match"] for each in every] == [None, None]
+
+
+async def test_partial_search_reports_its_progress_until_it_is_complete(serve, tmp_path, monkeypatch):
+    monkeypatch.setattr("retinue.servers.http.run_list.INDEX_STEPS", (0.0, 0.0))  # one record a step
+    await stored(tmp_path / "state", *((f"r{number}", "task", 1000.0 * number) for number in range(4)))
+    async with serve(reply("done")) as client:
+        pages = [(await client.get("activity?q=main.py&partial=1")).json for _ in range(9)]
+    assert [page["indexing"]["done"] for page in pages if page["indexing"]] == sorted(
+        page["indexing"]["done"] for page in pages if page["indexing"]
+    )
+    assert pages[0]["indexing"]["done"] < 4
+    assert (pages[-1]["indexing"], len(pages[-1]["groups"])) == (None, 4)
 
 
 class SlowRunListCache(RunListCache):

@@ -37,6 +37,8 @@ from retinue.cli.printing import (
     print_json,
     print_json_line,
     print_lines,
+    print_progress,
+    print_warning,
     render_table,
 )
 from retinue.cli.session_lookup import find_session, run_in_session
@@ -46,8 +48,8 @@ from retinue.model.events import RunEnded, RunQueued, Text
 from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage
 from retinue.model.runs import Limits
 from retinue.output.truncate import format_size, select_lines
-from retinue.output.untrusted_text import strip_control_characters
-from retinue.sessions.store import SessionFilter, SessionState, SessionSummary
+from retinue.output.untrusted_text import strip_control_characters, to_one_line
+from retinue.sessions.store import SearchField, SessionFilter, SessionState, SessionSummary
 from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_time, pluralize
 from retinue.transcripts.text import TextTranscript
 from retinue.tui.tree import TreeNode, build_tree
@@ -56,6 +58,10 @@ CHILD_MARK = "↳ "
 """Marks the agent of a session that another run started."""
 MAX_COLUMNS = 500
 """Columns of a fact, which is not cut to the screen: half a path is useless."""
+SHOWN_FIELDS = (SearchField.NAME, SearchField.AGENT, SearchField.TASK)
+"""Parts of a session that its row shows: where a search found them is not repeated."""
+MAX_TASK_CHARS = 40
+"""Characters of a task beside a match."""
 _AGE_UNITS = ((60.0, 1.0, "s"), (3600.0, 60.0, "m"), (86400.0, 3600.0, "h"), (14 * 86400.0, 86400.0, "d"))
 _WEEK = 7 * 86400.0
 _MAX_AGE = 100 * 365 * 86400.0
@@ -65,19 +71,27 @@ def render_list(summaries: Sequence[SessionSummary], now: float, guides: Sequenc
     """Render one line per session; its agent has the guide of the tree, or a mark if another run started it."""
     drawn = guides or [""] * len(summaries)
     rows = [_format_row(one, guide, now) for one, guide in zip(summaries, drawn, strict=True)]
-    return render_table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows], has_headings=True)
+    about = "TASK → MATCH" if any(one.match for one in summaries) else "TASK → ANSWER"
+    return render_table([["SESSION", "CHANGED", "STATE", "AGENT", about], *rows], has_headings=True)
 
 
 def _format_row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
     agent = (guide or (CHILD_MARK if one.parent_run else ""), one.agent)
-    preview = f" → {one.preview}" if one.preview else ""
     return [
         StyledCell(one.session[:SHORT_ID_LENGTH], "cyan"),
         StyledCell(format_age(one.updated, now), "bright_black"),
         _state_cell(one),
         agent,
-        f"{one.task}{preview}",
+        _format_about(one),
     ]
+
+
+def _format_about(one: SessionSummary) -> str:
+    """Return the task with the beginning of the answer, or with where a search found its text outside the task."""
+    if one.match and one.match.field not in SHOWN_FIELDS:
+        found = f"{one.match.field.replace('_', ' ')}: {one.match.snippet}"
+        return f"{to_one_line(one.task, MAX_TASK_CHARS)} → {found}"
+    return f"{one.task} → {one.preview}" if one.preview else one.task
 
 
 def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) -> list[str]:
@@ -99,8 +113,13 @@ def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) 
 
 
 def summary_json(summary: SessionSummary) -> dict[str, Any]:
-    """Return a session as JSON: the fields of `SessionSummary` and `RunSummary`, in camelCase."""
+    """Return a session as JSON: the fields of `SessionSummary` and `RunSummary`, in camelCase.
+
+    `match` is among them in the results of a search.
+    """
     fields = {**to_json(summary), "latest": _camel_keys(to_json(summary.latest))}
+    if summary.match is None:
+        del fields["match"]
     return _camel_keys(fields)
 
 
@@ -234,6 +253,35 @@ def arrange_as_tree(sessions: Sequence[SessionSummary], parents: dict[str, str])
     return build_tree(sessions, _session_id, lambda one: parents.get(one.session))
 
 
+async def index_sessions(retinue: Retinue, *, for_search: bool = False) -> None:
+    """Read new and changed sessions into the index; report on a terminal how far it is if that takes long."""
+    progress = await retinue.advance_index(INDEX_STEP, for_search=for_search)
+    while progress and not progress.is_complete:
+        print_progress(f"Indexing {progress.done:,} of {progress.total:,} sessions…")
+        progress = await retinue.advance_index(INDEX_STEP, for_search=for_search)
+    print_progress("")
+    if progress and progress.scans_records:
+        print_warning(NO_TEXT_INDEX)
+
+
+async def load_trees(retinue: Retinue, wanted: SessionFilter) -> tuple[SessionTree, int]:
+    """Return the latest trees of matching sessions, as many as the limit, and how many sessions are left out of them.
+
+    Each tree is whole, unless its conversation has more than `MAX_CONVERSATION_SESSIONS`.
+    """
+    if wanted.limit is None:
+        found, left = list(await retinue.sessions(wanted, look=False)), 0
+    else:
+        groups = await retinue.conversations(wanted, most=MAX_CONVERSATION_SESSIONS, look=False)
+        found = [one for group in groups for one in group.sessions if wanted.matches(one)]
+        # Matching sessions come first: only where all match may more be left out.
+        left = sum(group.count - len(group.sessions) for group in groups if all(map(wanted.matches, group.sessions)))
+    tree = arrange_as_tree(found, await find_parents(retinue, found))
+    tops = [index for index, branch in enumerate(tree) if branch.level == 1]
+    end = len(tree) if wanted.limit is None or len(tops) <= wanted.limit else tops[wanted.limit]
+    return tree[:end], left
+
+
 def render_tree(tree: SessionTree, now: float) -> list[str]:
     """Render one line per session: agent, engine, state, time, tools, task."""
     rows: list[list[Cell]] = [
@@ -303,6 +351,14 @@ async def _find_roots(retinue: Retinue, summary: SessionSummary) -> list[str]:
     return list(dict.fromkeys([*found, summary.root]))
 
 
+INDEX_STEP = 0.5
+"""Seconds of indexing before its progress is reported."""
+NO_TEXT_INDEX = (
+    "no full-text index: SQLite has no FTS5 with trigrams here, or the index cannot be written. "
+    "Searched every record instead, which takes longer."
+)
+MAX_CONVERSATION_SESSIONS = 1_000
+"""Sessions of one conversation in a list of trees."""
 DEFAULT_LIMIT = 20
 """Sessions that are listed by default."""
 MAX_NAMED = 5
@@ -345,12 +401,17 @@ def sessions(ctx: click.Context, as_json: bool) -> None:
     ),
 )
 @click.option(
-    "--limit", type=click.IntRange(1), default=DEFAULT_LIMIT, show_default=True, metavar="N", help="At most so many."
+    "--limit",
+    type=click.IntRange(1),
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    metavar="N",
+    help="At most so many; with --tree so many trees.",
 )
 @click.option("--all", "everything", is_flag=True, help="However many there are.")
 @click.option("--agent", type=TEXT, metavar="NAME", shell_complete=complete_agents, help="Only of this agent.")
 @click.option("--state", type=click.Choice([state.value for state in SessionState]), help="Only in this state.")
-@click.option("--search", type=TEXT, metavar="TEXT", help="Only with this text in name, agent, task or answer.")
+@click.option("--search", type=TEXT, metavar="TEXT", help="Only with this text in a task, answer or tool call.")
 @click.option("--root", type=HOST_ID, metavar="ID", help="Only of this conversation.")
 @click.option("--tree", "as_a_tree", is_flag=True, help="Put those that another asked for below that one.")
 @json_option
@@ -370,14 +431,19 @@ def list_sessions(
         limit=most, root=root, agent=agent, state=SessionState(state) if state else None, text=search
     )
     retinue = Retinue()
-    found, guides = anyio.run(retinue.sessions, wanted), list[str]()
-    if as_a_tree:
-        tree = arrange_as_tree(found, anyio.run(find_parents, retinue, found))
-        found, guides = [branch.item for branch in tree], [branch.guide for branch in tree]
+
+    async def load() -> tuple[Sequence[SessionSummary], Sequence[str], int]:
+        await index_sessions(retinue, for_search=search is not None)
+        if not as_a_tree:
+            return await retinue.sessions(wanted, look=False), (), 0
+        tree, left = await load_trees(retinue, wanted)
+        return [branch.item for branch in tree], [branch.guide for branch in tree], left
+
+    found, guides, left = anyio.run(load)
     if as_json:
         print_json({"sessions": [summary_json(summary) for summary in found]})
     elif found:
-        print_lines(render_list(found, time.time(), guides))
+        print_lines([*render_list(found, time.time(), guides), *([f"… {left} more"] if left else [])])
     else:
         is_chosen = any((agent, state, search, root))
         print_hint(

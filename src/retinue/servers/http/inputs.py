@@ -140,7 +140,7 @@ class RunQuery(ApiInput, frozen=True, kw_only=True):
     agent: str | None = None
     engine: str | None = None
     q: str | None = None
-    """Text to search for in name, agent, task and preview."""
+    """Text to search for in names, tasks, answers and tool calls."""
     root: str | None = None
     live: bool = False
     outcome: RunOutcome | None = None

@@ -22,7 +22,7 @@ from retinue.model.events import (
     ToolDelta,
     ToolReturned,
 )
-from retinue.output.untrusted_text import first_line, first_prose_line, to_one_line
+from retinue.output.untrusted_text import first_line, first_prose_sentence, to_one_line
 from retinue.runtime.progress import SESSION_STATES, NoticeItem, RunState, RunView, TextItem, ToolCallItem
 from retinue.servers.http.schemas import ApiValue, RunActions, RunOwner, RunRow, UsageTotals, copy_fields
 from retinue.sessions.store import LeaseOwner, SessionSummary
@@ -126,6 +126,7 @@ class LiveRunState:
             session_runs=self.number,
             owner=None if ended else self._run_owner(),
             can=self._run_actions(),
+            match=None,
         )
 
     def _run_actions(self) -> RunActions:
@@ -162,8 +163,8 @@ class EndedRun(Struct, frozen=True):
 
 
 def preview_line(text: str) -> str:
-    """Return the first line of prose of a text, sanitized and shortened."""
-    return to_one_line(first_prose_line(text[: 8 * MAX_LINE_CHARS]), MAX_LINE_CHARS)
+    """Return the first sentence of a text, sanitized and shortened."""
+    return to_one_line(first_prose_sentence(text[: 8 * MAX_LINE_CHARS]), MAX_LINE_CHARS)
 
 
 def describe_activity(view: RunView) -> str:

@@ -55,6 +55,7 @@ def to_run_row(summary: SessionSummary, parent_session: str | None = None) -> sc
         session_runs=summary.runs,
         owner=None,
         can=schemas.RunActions(resume=has_ended and summary.runs > 0),
+        match=None,
     )
 
 
@@ -118,24 +119,24 @@ class RunListCache:
         self._advancing = anyio.Lock()
         self._is_indexing = False
         """Whether the last step of indexing left sessions for the next."""
-        self._last_refresh = (-1, 0.0)
-        """The number of changes and the time at which the index was last refreshed."""
+        self._last_refresh = {False: (-1, 0.0), True: (-1, 0.0)}
+        """The number of changes and the time at which the index was last refreshed, for lists and for searches."""
 
     async def list_sessions(self, wanted: SessionFilter) -> Sequence[SessionSummary]:
         """Return the sessions that match the filter, last changed first."""
-        with self._index_refresh() as refresh:
+        with self._index_refresh(for_search=wanted.text is not None) as refresh:
             return await self._retinue.sessions(wanted, look=refresh)
 
-    async def advance_index(self) -> schemas.IndexingProgress | None:
+    async def advance_index(self, *, for_search: bool) -> schemas.IndexingProgress | None:
         """Read changed records for a moment; return how many are left to read, None if none are."""
         async with self._advancing:
-            with self._index_refresh() as refresh:
+            with self._index_refresh(for_search=for_search) as refresh:
                 step = INDEX_STEPS[self._is_indexing]
-                progress = await self._retinue.advance_index(step) if refresh else None
+                progress = await self._retinue.advance_index(step, for_search=for_search) if refresh else None
             self._is_indexing = progress is not None and not progress.is_complete
             if progress is None or progress.is_complete:
                 return None
-            self._last_refresh = (-1, 0.0)  # the next list continues
+            self._last_refresh[for_search] = (-1, 0.0)  # the next list continues
             return schemas.IndexingProgress(done=progress.done, total=progress.total)
 
     async def list_conversations(
@@ -144,17 +145,18 @@ class RunListCache:
         """Return root conversations, last changed first, each with at most `most` sessions."""
         if as_indexed:
             return await self._retinue.conversations(wanted, most=most, look=False)
-        with self._index_refresh() as refresh:
+        with self._index_refresh(for_search=wanted.text is not None) as refresh:
             return await self._retinue.conversations(wanted, most=most, look=refresh)
 
     @contextmanager
-    def _index_refresh(self) -> Iterator[bool]:
+    def _index_refresh(self, *, for_search: bool) -> Iterator[bool]:
         """Yield whether the index needs a refresh; after the block it counts as refreshed."""
         changes, now = self._feed.changes, time.monotonic()
-        refresh = self._last_refresh[0] != changes or now - self._last_refresh[1] > INDEX_MAX_AGE
+        last_changes, last_time = self._last_refresh[for_search]
+        refresh = last_changes != changes or now - last_time > INDEX_MAX_AGE
         yield refresh
         if refresh:
-            self._last_refresh = (changes, now)
+            self._last_refresh[for_search] = (changes, now)
 
     def live_roots(self) -> tuple[str, ...]:
         """Return the roots of live runs, the latest first."""
@@ -185,7 +187,11 @@ class RunListCache:
         """Return the rows of sessions, in the same order."""
         parents = await self._find_parents(summaries)
         live = {live_run.origin.session: live_run for live_run in self._feed.live.values()}
-        return [self._build_row(summary, parents.get(summary.session), live) for summary in summaries]
+        rows = [self._build_row(summary, parents.get(summary.session), live) for summary in summaries]
+        return [
+            structs.replace(row, match=summary.match) if summary.match else row
+            for row, summary in zip(rows, summaries, strict=True)
+        ]
 
     async def _find_parents(self, summaries: Sequence[SessionSummary]) -> Mapping[str, str]:
         """Return the parent session of each session that has one."""
@@ -249,7 +255,7 @@ class RunLists:
         """Return root conversations, those with live runs first."""
         cursor, wanted = self._feed.cursor, to_session_filter(query)
         is_filtered = _is_filtered(query)
-        indexing = await self._runs.advance_index() if query.partial else None
+        indexing = await self._runs.advance_index(for_search=query.q is not None) if query.partial else None
         if _wants_live_only(query):
             groups = [await self._live_group(root, query) for root in self._runs.live_roots()]
             shown = tuple(group for group in groups if group.runs)

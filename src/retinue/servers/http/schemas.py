@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 
 from retinue.model.errors import Failure
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, Usage
-from retinue.sessions.store import SessionState
+from retinue.sessions.store import SearchMatch, SessionState
 
 
 class ApiValue(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -83,12 +83,14 @@ class RunRow(ApiValue, frozen=True, kw_only=True):
     usage: UsageTotals
     failure: Failure | None
     preview: str
-    """First line of the answer or failure."""
+    """First sentence of the answer or failure."""
     cwd: str
     session_runs: int
     """Number of runs of the session."""
     owner: RunOwner | None
     can: RunActions
+    match: SearchMatch | None
+    """Where the session has the text of a search; null in lists without one."""
 
 
 # -- one run ---------------------------------------------------------------------------------------
@@ -377,6 +379,8 @@ class SessionRow(ApiValue, frozen=True, kw_only=True):
     file: str | None
     size_bytes: int
     damaged: int
+    match: SearchMatch | None
+    """Where it has the text of a search; null in lists without one."""
 
 
 class SessionPage(ApiValue, frozen=True, kw_only=True):

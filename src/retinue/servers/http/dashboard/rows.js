@@ -6,11 +6,20 @@ import { appearance, cost, count, dateTime, firstLine, lastFolders, plural, stat
 import { Line } from "./untrusted-text.js";
 import { plainText } from "./text.js";
 
+// Where a search found its text, if the row does not show it anyway.
+const MATCHES = {
+  answer: "In an answer",
+  failure: "In a failure",
+  tool_call: "In a tool call",
+  tool_output: "In tool output",
+};
+
 // The link is name and task and covers the whole row; other cells are outside of it, so that they are read out, too.
 // A run that is alone in its group has no heading with its directory.
 // `below` is the number of its descendants in the list; `onToggle(session)` hides or shows them.
 export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, below = 0, isClosed = false, onToggle }) => {
-  const about = row.failure ? firstLine(row.failure.message) : row.doing || row.preview;
+  const found = MATCHES[row.match?.field];
+  const about = found ? row.match.snippet : row.failure ? firstLine(row.failure.message) : row.doing || row.preview;
   const model = row.model === row.engine ? "" : row.model;
   const on = [isAlone && lastFolders(row.cwd), row.engine, model].filter(Boolean);
   return html`
@@ -37,6 +46,7 @@ export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, b
       </a>
       <span class="doing">
         ${row.state !== "completed" && html`<b class="word">${stateLabel(row)}</b>`}
+        ${found && !isClosed && html`<b class="word">${found}</b>`}
         <${Line} text=${isClosed ? `${plural(below, "child run")} hidden` : about} />
       </span>
       <span class="engine">${on.map((word, index) => html`${index > 0 && " · "}<${Line} text=${word} />`)}</span>
