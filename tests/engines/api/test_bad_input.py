@@ -107,6 +107,15 @@ async def test_malformed_chunk_is_retried_then_fails_as_a_server_error(model, tm
     assert 'The provider sent a malformed chunk: {"choices": [oops' in failure.message
 
 
+async def test_redirect_fails_with_its_target_and_is_not_followed(model, tmp_path):
+    fail = ScriptedError(status=307, headers={"location": "http://127.0.0.1:1/elsewhere"}, times=-1)
+    async with open_provider([ScriptedTurn(fail=fail)], tmp_path) as provider:
+        failure = find_failure(await provider.run(model))
+        assert len(provider.server.requests) == 1
+    assert "307: The provider redirects to http://127.0.0.1:1/elsewhere, which is not followed" in failure.message
+    assert "(Check the base URL http" in failure.message
+
+
 @pytest.mark.parametrize(
     ("limit", "body", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from time import process_time
 from typing import Any
 
 import msgspec
@@ -289,6 +290,21 @@ def test_reader_survives_any_object(wire, event):
             return
 
 
+@pytest.mark.parametrize("kind", ["text", "thinking", "signature"])
+def test_long_reply_of_anthropic_is_read_in_linear_time(kind):
+    """Each delta that was appended to the whole text took a hundred times as long."""
+    delta = {"type": f"{kind}_delta", kind: "x" * 500}
+    reader, count = AnthropicWire().reader(), 20_000
+    started = process_time()
+    for _ in range(count):
+        list(reader.read({"type": "content_block_delta", "index": 0, "delta": delta}))
+    list(reader.read({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}))
+    block = reader.finish().provider_block
+    assert block is not None
+    assert block.content["content"] == [{kind: "x" * 500 * count}]
+    assert process_time() - started < 1
+
+
 def parse(*chunks):
     parser = EventParser()
     return [event for chunk in chunks for event in parser.feed(chunk)] + parser.finish()
@@ -312,6 +328,21 @@ def test_events_are_parsed_however_they_are_cut(end, size):
     stream = end.join(lines)
     chunks = [stream[at : at + size] for at in range(0, len(stream), size)]
     assert parse(*chunks) == [{"a": 1}, {"b": 2}]
+
+
+def test_long_line_in_small_chunks_is_parsed_in_linear_time():
+    """Each chunk that searched the whole line again took a hundred times as long."""
+    text, size = "x" * 2**22, 2**9
+    line = b'data: "' + text.encode() + b'"\n\n'
+    parser, chunks = EventParser(), [line[at : at + size] for at in range(0, len(line), size)]
+    started = process_time()
+    for chunk in chunks:
+        parser.feed(chunk)
+    assert process_time() - started < 1
+
+
+def test_invalid_utf8_in_an_event_is_replaced():
+    assert parse(b'data: {"a": "\xff"}\n\n') == [{"a": "\ufffd"}]
 
 
 def test_event_without_a_final_blank_line_is_parsed():

@@ -141,7 +141,8 @@ class AnthropicReader:
         self._wire = wire
         self._reply = ReplyBuilder()
         self._blocks: dict[object, JsonObject] = {}
-        self._inputs: dict[object, list[str]] = {}
+        self._parts: dict[object, dict[str, list[str]]] = {}
+        """The pieces of the texts and arguments of each block, joined when the stream has ended."""
         self._is_ended = False
 
     def read(self, event: JsonObject) -> Iterable[Delta]:
@@ -168,7 +169,7 @@ class AnthropicReader:
         match block:
             case {"type": "tool_use", "id": str(call), "name": str(name)}:
                 self._reply.add_call(index, call=call, name=name)
-                self._inputs[index] = []
+                self._add_part(index, "input", "")
             case {"type": "text", "text": str(text)}:
                 return list(self._reply.add_text(index, text))
             case {"type": "thinking", "thinking": str(text)}:
@@ -176,20 +177,23 @@ class AnthropicReader:
         return ()
 
     def _read_delta(self, index: object, delta: JsonObject) -> Iterable[Delta]:
-        block = self._blocks.setdefault(index, {})
         match delta:
             case {"type": "text_delta", "text": str(text)}:
-                block["text"] = get_text(block.get("text")) + text
+                self._add_part(index, "text", text)
                 return list(self._reply.add_text(index, text))
             case {"type": "thinking_delta", "thinking": str(text)}:
-                block["thinking"] = get_text(block.get("thinking")) + text
+                self._add_part(index, "thinking", text)
                 return list(self._reply.add_thinking(index, text))
             case {"type": "signature_delta", "signature": str(signature)}:
-                block["signature"] = get_text(block.get("signature")) + signature
+                self._add_part(index, "signature", signature)
             case {"type": "input_json_delta", "partial_json": str(part)}:
-                self._inputs.setdefault(index, []).append(part)
+                self._add_part(index, "input", part)
                 self._reply.add_call(index, arguments=part)
         return ()
+
+    def _add_part(self, index: object, field: str, part: str) -> None:
+        self._blocks.setdefault(index, {})
+        self._parts.setdefault(index, {}).setdefault(field, []).append(part)
 
     def _read_end(self, delta: JsonObject, usage: JsonObject) -> None:
         self._reply.usage = _parse_usage(usage, self._reply.usage)
@@ -202,9 +206,13 @@ class AnthropicReader:
             self._reply.error = STOP_ERRORS.get(reason, unknown)
 
     def finish(self) -> ModelReply:
-        for index, parts in self._inputs.items():
-            call = parse_call("", "", "".join(parts))
-            self._blocks[index]["input"] = call.args
+        for index, fields in self._parts.items():
+            block = self._blocks[index]
+            for field, parts in fields.items():
+                whole = "".join(parts)
+                block[field] = (
+                    parse_call("", "", whole).args if field == "input" else get_text(block.get(field)) + whole
+                )
         self._reply.provider_block = ProviderBlock(self._wire, {"content": list(self._blocks.values())})
         return self._reply.build()
 

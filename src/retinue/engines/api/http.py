@@ -177,7 +177,7 @@ class EventParser:
     """Parser for server-sent events that carry JSON objects; comments and other fields are left out."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest = bytearray()
         self._received = 0
         self._data: list[bytes] = []
 
@@ -190,14 +190,24 @@ class EventParser:
         self._received += len(chunk)
         if self._received > MAX_REPLY_BYTES:
             raise RequestFailedError(f"The reply is larger than {MAX_REPLY_BYTES >> 20} MiB", retryable=False)
-        *lines, self._rest = _LINE_END.split(self._rest + chunk)
+        lines = self._take_lines(chunk)
         if len(self._rest) > MAX_EVENT_BYTES:
             raise RequestFailedError("An event of the stream is too large", retryable=False)
         return [event for line in lines if (event := self._take_line(line)) is not None]
 
+    def _take_lines(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that the chunk completes; a long line is not searched again with each of its chunks."""
+        searched = max(len(self._rest) - 1, 0)  # the last byte may be a carriage return that waits for what follows
+        self._rest += chunk
+        if not _LINE_END.search(self._rest, searched):
+            return []
+        *lines, rest = _LINE_END.split(bytes(self._rest))
+        self._rest = bytearray(rest)
+        return lines
+
     def finish(self) -> list[JsonObject]:
         """Return the event that the end of the stream completes, if any."""
-        rest, self._rest = self._rest, b""
+        rest, self._rest = bytes(self._rest), bytearray()
         return [event for line in (rest.rstrip(b"\r"), b"") if (event := self._take_line(line)) is not None]
 
     def _take_line(self, line: bytes) -> JsonObject | None:
@@ -214,11 +224,19 @@ class EventParser:
 
 def _decode_event(text: bytes) -> JsonObject:
     try:
-        event = msgspec.json.decode(text)
+        event = _decode_json(text)
     except (msgspec.DecodeError, RecursionError) as error:
         shown = text[:MAX_ERROR_CHARS].decode(errors="replace")
         raise RequestFailedError(f"The provider sent a malformed chunk: {shown}", retryable=True) from error
     return get_object(event)
+
+
+def _decode_json(text: bytes) -> object:
+    """Return the value of a JSON text; invalid UTF-8 is replaced, as the event stream format requires."""
+    try:
+        return msgspec.json.decode(text)
+    except UnicodeDecodeError:
+        return msgspec.json.decode(text.decode(errors="replace"))
 
 
 async def _check_response(response: httpx2.Response) -> None:
@@ -241,8 +259,12 @@ async def _check_response(response: httpx2.Response) -> None:
 async def _status_error(response: httpx2.Response) -> RequestFailedError:
     """Return the error of an HTTP status, with the provider's own message."""
     start, status = await _read_start(response), response.status_code
+    if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST and "location" in response.headers:
+        target = response.headers["location"][:MAX_ERROR_CHARS]
+        detail = f"The provider redirects to {target}, which is not followed (Check the base URL {response.url}.)"
+        return make_status_error(status, detail, None)
     try:
-        content = msgspec.json.decode(start)
+        content = _decode_json(start)
         detail = describe_error(get_object(content).get("error") or content)
     except (msgspec.DecodeError, RecursionError):
         detail = _unexpected_content(response.headers.get("content-type", ""), start)
@@ -262,6 +284,8 @@ async def _read_start(response: httpx2.Response) -> bytes:
 
 def _unexpected_content(kind: str, start: bytes) -> str:
     text = " ".join(re.sub(r"<[^>]*>", " ", start.decode(errors="replace")).split())
+    if "json" in kind:
+        return f"The provider answered with invalid JSON: {text[:MAX_ERROR_CHARS]}"
     return f"The provider answered with {kind or 'no content type'} instead of JSON: {text[:MAX_ERROR_CHARS]}"
 
 
