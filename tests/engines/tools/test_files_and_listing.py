@@ -3,9 +3,12 @@
 from base64 import b64encode
 
 import pytest
+from anyio import CapacityLimiter
 
 from retinue.engines.toolbox import ToolOutcome
-from retinue.model.runs import ImageBlock
+from retinue.engines.tools import make_local_toolbox
+from retinue.engines.tools.base import MAX_READERS
+from retinue.model.runs import ImageBlock, ToolUse
 
 
 async def test_read_returns_the_text_without_byte_order_mark_and_carriage_returns(write_files, call):
@@ -180,3 +183,15 @@ async def test_find_lists_thousands_of_files(write_files, call):
     assert (await call("find", pattern="*.txt", limit=5000)).text.endswith(
         ".txt\n\n[Only 2000 of 2100 lines are shown.]"
     )
+
+
+@pytest.mark.parametrize(
+    ("new_text", "is_error", "content"), [("tea", False, b"caf\xe9 tea\n"), ("thé", True, b"caf\xe9 now\n")]
+)
+async def test_edit_does_not_mix_encodings_in_a_file_that_is_not_utf8(write_files, new_text, is_error, content):
+    tree = write_files({"latin.txt": b"caf\xe9 now\n"})
+    toolbox = make_local_toolbox(str(tree), CapacityLimiter(MAX_READERS))
+    await toolbox.call(ToolUse("1", "read", {"path": "latin.txt"}))
+    edit = {"path": "latin.txt", "oldText": "now", "newText": new_text}
+    assert (await toolbox.call(ToolUse("2", "edit", edit))).is_error is is_error
+    assert (tree / "latin.txt").read_bytes() == content

@@ -42,6 +42,15 @@ TEXT_TYPES = frozenset({
     "application/x-sh", "application/sql",
 })  # fmt: skip
 NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+RESERVED_NETWORKS = (
+    ipaddress.ip_network("192.0.0.0/24"),
+    ipaddress.ip_network("192.88.99.0/24"),
+    ipaddress.ip_network("64:ff9b:1::/48"),
+    ipaddress.ip_network("3fff::/20"),
+    ipaddress.ip_network("5f00::/16"),
+    ipaddress.ip_network("::/96"),
+)
+"""Networks that are not public, though some releases of Python count them as such: some clouds answer there."""
 _META_CHARSET = re.compile(rb"<meta[^>]{0,200}?charset=[\"']?([A-Za-z0-9_.:-]{1,40})", re.IGNORECASE)
 _REFUSED_CODECS = frozenset({"idna", "punycode"})
 """Codecs for names; on long texts they take minutes."""
@@ -170,6 +179,8 @@ def is_public(address: str) -> bool:
 
 
 def _is_public_range(address: IpAddress) -> bool:
+    if any(address in network for network in RESERVED_NETWORKS):
+        return False
     return address.is_global and not (address.is_multicast or (address.is_reserved and address not in NAT64))
 
 

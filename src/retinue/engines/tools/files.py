@@ -145,6 +145,8 @@ def _edit_file(folder: SandboxedDirectory, path: str, old_text: str, new_text: s
             f"oldText {found} in {format_path(place)}; it must occur exactly once, with its white space. "
             "Read the file and give more of its context."
         )
+    if not new.isascii() and any("\udc80" <= character <= "\udcff" for character in before):
+        raise ToolError(f"{format_path(place)} is not UTF-8: newText must be ASCII, or it would mix encodings.")
     after = before.replace(old, new)
     if after == before:
         raise ToolError("oldText and newText are equal: nothing was changed.")
