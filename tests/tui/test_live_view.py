@@ -153,6 +153,13 @@ async def test_lines_view_names_the_chosen_engine_once(events):
     ]
 
 
+def test_engine_note_has_no_terminal_escapes_of_the_model(events):
+    """A model may be named by an agent file of the project."""
+    events.queue("one", engine="api", model="openai/a\x1b]0;title\x07b\nc")
+    note = EngineNote({"api": str})
+    assert list(note(events.records[0])) == ["engine: api (openai/ab c)"]
+
+
 def test_storage_losses_yields_only_storage_notices(events):
     events.start("one")
     events.add("one", Notice("agent", "odd"), Notice("storage", "Not saved. Free some space."))

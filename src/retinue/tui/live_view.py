@@ -132,7 +132,8 @@ class EngineNote:
 
     def __call__(self, record: EventRecord) -> Iterator[str]:
         if isinstance(record.event, RunQueued) and (describe := self._describe.pop(record.event.engine, None)):
-            yield f"engine: {record.event.engine} ({describe(record.event.model)})"
+            about = strip_control_characters(describe(record.event.model)).replace("\n", " ")
+            yield f"engine: {record.event.engine} ({about})"
 
 
 def storage_losses(record: EventRecord) -> Iterator[str]:

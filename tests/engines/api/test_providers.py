@@ -22,6 +22,7 @@ from retinue.engines.api.providers import (
 from retinue.engines.base import EngineError
 from retinue.engines.compaction import ContextWindow
 from retinue.model.providers import ProviderSettings
+from retinue.model.results import Usage
 
 ANTHROPIC = {"ANTHROPIC_API_KEY": "sk-ant-1"}
 OPENAI = {"OPENAI_API_KEY": "sk-1"}
@@ -81,6 +82,10 @@ def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
         (None, "ollama", {"OLLAMA_HOST": "h"}, "Name a model of ollama, e.g. --model ollama/llama3.3."),
         (None, None, {**OPENAI, "OPENAI_BASE_URL": "ftp://x"}, "OPENAI_BASE_URL='ftp://x' is not an HTTP URL."),
         (None, None, {**OPENAI, "OPENAI_BASE_URL": "http://h:99999"}, "OPENAI_BASE_URL='http://h:99999' is not an"),
+        (None, None, {**OPENAI, "OPENAI_BASE_URL": " http://h "}, "OPENAI_BASE_URL=' http://h ' is not an HTTP URL."),
+        (None, None, {**OPENAI, "OPENAI_BASE_URL": "http://h/\x1b"}, "OPENAI_BASE_URL='http://h/\\x1b' is not an"),
+        (None, None, {**OPENAI, "OPENAI_BASE_URL": "http://h/?k=1"}, "The URL in OPENAI_BASE_URL has a query or"),
+        ("openai/", None, OPENAI, "Name a model of openai, e.g. --model openai/MODEL."),
         (None, None, {"OPENAI_API_KEY": "sk-\u00e9"}, "The key in OPENAI_API_KEY has spaces around it, or"),
         (None, None, {"OPENAI_API_KEY": "sk-1\n"}, "The key in OPENAI_API_KEY has spaces around it, or"),
         ("antropic/x", None, OPENAI, "Unknown provider 'antropic'. Did you mean 'anthropic'?"),
@@ -202,3 +207,17 @@ def test_provider_of_the_user_without_an_address_cannot_be_used():
     providers = configure_providers({"lab": ProviderSettings(default_model="m")})
     with pytest.raises(EngineError, match=r"lab is not configured: set base_url in \[providers.lab\] of your config"):
         choose_model("lab/m", None, {}, providers)
+
+
+@pytest.mark.parametrize(
+    ("model", "usage", "cost"),
+    [
+        ("openai/gpt-4o", Usage(input=1000), 0.0025),
+        ("openai/gpt-4o", Usage(), None),
+        ("ollama/x", Usage(), 0.0),
+    ],
+)
+async def test_cost_is_unknown_if_the_provider_gave_no_counts(model, usage, cost):
+    provider, _, name = model.partition("/")
+    async with anyio.create_task_group() as group:
+        assert (await PriceList(group).add_cost(usage, provider, name)).cost == cost

@@ -58,11 +58,13 @@ class PriceList:
         self._loaded.set()
 
     async def add_cost(self, usage: Usage, provider: str, model: str) -> Usage:
-        """Return the usage with its cost in dollars, unless the provider stated one or the price is unknown."""
+        """Return the usage with its cost in dollars, unless it is stated or cannot be known."""
         if usage.cost is not None:
             return usage
         if provider in FREE_PROVIDERS:
             return structs.replace(usage, cost=0.0)
+        if not (usage.input or usage.output or usage.cache_read or usage.cache_write):
+            return usage  # the provider gave no counts, or invalid ones: a reply without tokens does not exist
         self.start_loading()
         await self._loaded.wait()
         cost = compute_cost(usage, provider, model)

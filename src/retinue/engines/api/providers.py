@@ -514,6 +514,8 @@ def _split_model(
 
 
 def _unknown_provider(provider: str, providers: Mapping[str, Provider]) -> EngineError:
+    if known := _find_provider(provider, providers) or find_extra_provider(provider):
+        return _unusable(f"Name a model of {known.name}, e.g. --model {known.name}/MODEL.", "no_model")
     near = get_close_matches(provider.casefold(), (*providers, *EXTRA_PROVIDERS), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return _unusable(f"Unknown provider {provider!r}.{hint} Providers: {', '.join(providers)}.", "unknown_provider")
@@ -531,9 +533,11 @@ def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, st
     if name is None:
         raise _unusable(f"Name a model of {provider.name}, e.g. --model {provider.name}/llama3.3.", "no_model")
     url, key = provider.endpoint_url(environ), provider.key(environ)
+    source = provider.base_url_variable or "base_url"
     if not _is_http_url(url):
-        source = provider.base_url_variable or "base_url"
         raise _unusable(f"{source}={url!r} is not an HTTP URL.", "invalid_base_url")
+    if "?" in url or "#" in url:
+        raise _unusable(f"The URL in {source} has a query or a fragment: leave it out.", "invalid_base_url")
     if not (key.isascii() and key.isprintable()) or key != key.strip():
         variables = " or ".join(provider.key_variables)
         raise _unusable(
@@ -556,6 +560,8 @@ def _make_extra_choice(extra: ExtraProvider, model: str | None, environ: Mapping
 
 
 def _is_http_url(url: str) -> bool:
+    if not url.isprintable() or " " in url:
+        return False
     try:
         parts = urlsplit(url)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
