@@ -152,6 +152,15 @@ def find_server(state: Path, port: int) -> str | None:
     return None
 
 
+def list_ports(state: Path) -> list[int]:
+    """Return the ports that processes with this state folder may serve on; `find_server` checks one."""
+    try:
+        names = [path.name for path in (state / "serving").iterdir()]
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+
 def _write_address(descriptor: int, address: str) -> bool:
     """Lock the file and write the address; false if a server on this port at another address holds the lock."""
     with suppress(OSError):

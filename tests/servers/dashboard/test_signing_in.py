@@ -29,6 +29,14 @@ def test_link_signs_in_and_leaves_no_code_in_the_history(serve, visit):
     assert "#" not in other.url
 
 
+def test_link_with_a_view_opens_that_view(serve, visit):
+    served = serve()
+    page = visit(served, signed_in=False)
+    page.goto(f"{served.link}/agents/explorer")
+    expect(page.get_by_role("heading", name="Prompt")).to_be_visible()
+    assert page.url == f"{served.base}/#/agents/explorer"
+
+
 def test_dashboard_shows_nothing_without_a_sign_in(served, visit):
     page = visit(served, signed_in=False)
     page.monitor.allow("401")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import signal
 import socket
 import time
@@ -358,3 +359,33 @@ def test_many_silent_connections_do_not_block_others(process):
     assert server.request("GET", "health")["status"] == "ok"
     for connection in idle:
         connection.close()
+
+
+def test_show_web_serves_and_opens_the_dashboard_at_the_session(process, tmp_path):
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/opened\n')
+    browser.chmod(0o755)
+    environ = {"RETINUE_STATE": str(tmp_path / "state"), "BROWSER": str(browser)}
+    ran = process.run("run", "explorer", "look", "--json", *SCRIPTED, environ=environ)
+    session = json.loads(ran.stdout)["session"]
+    served = process.start("sessions", "show", session[:8], "--web", "--no-browser", "--json", environ=environ)
+    first = json.loads(served.stdout.readline())
+    assert re.fullmatch(rf"http://127\.0\.0\.1:{first['port']}/login#[0-9a-f.]+/runs/{session}", first["link"])
+    again = process.run("sessions", "show", "last", "--web", environ=environ)
+    assert (again.returncode, again.stdout) == (0, (tmp_path / "opened").read_text())
+    assert f"Served on {first['address']}." in again.stderr
+    assert first["link"] not in again.stdout
+    unopened = process.run("sessions", "show", "last", "--web", environ={**environ, "BROWSER": "/nowhere/browser"})
+    assert (unopened.returncode, unopened.stdout.startswith(first["address"])) == (0, True)
+    assert "No browser could be opened here: open the link in one." in unopened.stderr
+    served.send_signal(signal.SIGINT)
+    assert served.wait(TIMEOUT) == 130
+
+
+def test_show_web_of_an_unknown_session_serves_nothing(process, tmp_path):
+    environ = {"RETINUE_STATE": str(tmp_path / "state")}
+    done = process.run("sessions", "show", "deadbeef", "--web", "--no-browser", environ=environ)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'Session "deadbeef" not found.' in done.stderr
+    assert not (tmp_path / "state" / "serving").exists()
+    assert process.run("sessions", "show", "last", "--no-browser", environ=environ).returncode == 2

@@ -103,28 +103,76 @@ def _run_server(listen_address: ListenAddress, on_ready: functools.partial[None]
         raise InvalidInputError(str(error)) from error
 
 
-def _print_server_info(info: ServerInfo, *, opens: bool, options: RunOptions) -> None:
+def show_in_dashboard(view: str, *, opens: bool, as_json: bool) -> int:
+    """Print a link to a view of the dashboard, open it, and return the exit code; serve it if no server runs.
+
+    The server runs until a signal arrives, on another port if the usual one is taken.
+
+    Raises:
+        InvalidInputError: the server cannot start.
+    """
+    from retinue.cli.runner import make_server_retinue
+    from retinue.servers.http.serving import ListenAddress, find_any_server, run_server
+    from retinue.servers.lifecycle import ServerStartError
+
+    options = RunOptions(as_json=as_json)
+    retinue = make_server_retinue(options)
+    if running := find_any_server(retinue.state, DEFAULT_PORT):
+        _print_link(running, view, as_json=as_json)
+        print_hint(f"Served on {running.address}. {LINK_HINT}")
+        if opens:
+            _open_browser(running.link + view, wait=BROWSER_START_TIMEOUT)
+        return 0
+    on_ready = functools.partial(_print_server_info, opens=opens, options=options, view=view)
+    try:
+        return anyio.run(run_server, retinue, ListenAddress(port=DEFAULT_PORT), on_ready)
+    except ServerStartError:
+        return _run_server(ListenAddress(port=0), on_ready, options)
+
+
+LINK_HINT = "The link signs one browser in, within ten minutes."
+BROWSER_START_TIMEOUT = 10.0
+"""Seconds to wait for a browser to start before the process ends."""
+
+
+def _print_server_info(info: ServerInfo, *, opens: bool, options: RunOptions, view: str = "") -> None:
     """Print the link to stdout and everything else to stderr."""
-    if options.as_json:
-        print_json({"link": info.link, "address": info.address, "port": info.port, "tokenFile": info.token_file})
-    else:
-        print_json_line(f"{info.link}\n".encode())
-    sys.stdout.flush()
+    _print_link(info, view, as_json=options.as_json)
     if not options.quiet:
-        print_hint(f"Serving on {info.address}; Ctrl-C ends it. The link signs one browser in, within ten minutes.")
+        print_hint(f"Serving on {info.address}; Ctrl-C ends it. {LINK_HINT}")
         print_hint(f"Programs: Authorization: Bearer with the token in {info.token_file}")
     if opens:
-        _open_browser(info.link)
+        _open_browser(info.link + view)
 
 
-def _open_browser(link: str) -> None:
+def _print_link(info: ServerInfo, view: str, *, as_json: bool) -> None:
+    link = info.link + view
+    if as_json:
+        print_json({"link": link, "address": info.address, "port": info.port, "tokenFile": info.token_file})
+    else:
+        print_json_line(f"{link}\n".encode())
+    sys.stdout.flush()
+
+
+def _open_browser(link: str, *, wait: float = 0.0) -> None:
+    """Open a link in the browser that BROWSER names, or else the usual one; wait until it has started."""
     import threading
     import webbrowser
 
     try:
         browser = webbrowser.get()
     except webbrowser.Error:
-        print_hint("There is no browser to open here: open the link in one.")
-    else:
-        # In a thread: some browsers return only when they are closed.
-        threading.Thread(target=browser.open, args=(link,), daemon=True).start()
+        print_hint(NO_BROWSER)
+        return
+
+    def open_link() -> None:
+        if not browser.open(link):
+            print_hint(NO_BROWSER)
+
+    # In a thread: some browsers return only when they are closed.
+    thread = threading.Thread(target=open_link, daemon=True)
+    thread.start()
+    thread.join(wait)
+
+
+NO_BROWSER = "No browser could be opened here: open the link in one."

@@ -15,6 +15,7 @@ import anyio
 import click
 
 from retinue.cli.commands.completion import complete_agents, complete_sessions
+from retinue.cli.commands.serve import show_in_dashboard
 from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.json_output import to_json
 from retinue.cli.options import (
@@ -452,19 +453,33 @@ def list_sessions(
 
 
 @sessions.command(
-    epilog=help_examples("retinue sessions show 1a2b3c4d", "retinue sessions show 1a2b3c4d --events --tail 5")
+    epilog=help_examples(
+        "retinue sessions show 1a2b3c4d",
+        "retinue sessions show last --web",
+        "retinue sessions show 1a2b3c4d --events --tail 5",
+    )
 )
 @_session_argument
 @click.option("--events", is_flag=True, help="Print the stored events as JSON lines.")
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N events.")
+@click.option("--web", is_flag=True, help="Open the dashboard at this session; serve it if no server runs.")
+@click.option("--no-browser", is_flag=True, help="With --web: only print the link.")
 @json_option
-def show(session: str, events: bool, tail: int | None, as_json: bool) -> None:
+@click.pass_context
+def show(
+    ctx: click.Context, session: str, events: bool, tail: int | None, web: bool, no_browser: bool, as_json: bool
+) -> None:
     """Show whom a session asked, what was said and what was done.
 
     Before that stands what else is known of it. With --json: session, tree (the same session with those it asked as
     children, and so on), report (what was declared against what happened; null while it runs) and transcript.
     """
     retinue = Retinue()
+    if web or no_browser:
+        if not web or events or tail:
+            raise click.UsageError("--no-browser is for --web, and --web takes neither --events nor --tail.")
+        summary = anyio.run(find_session, retinue, session)
+        ctx.exit(show_in_dashboard(f"/runs/{summary.latest.run}", opens=not no_browser, as_json=as_json))
 
     async def print_session() -> None:
         summary = await find_session(retinue, session)

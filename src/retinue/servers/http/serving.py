@@ -12,7 +12,7 @@ import anyio
 from msgspec import Struct
 
 from retinue.client import Retinue
-from retinue.ipc.addresses import find_server, publish_port
+from retinue.ipc.addresses import find_server, list_ports, publish_port
 from retinue.servers.asgi.request_checks import LOOPBACK, AllowedHosts
 from retinue.servers.asgi.serving import LOCAL_HOST, bind_socket, serve_http
 from retinue.servers.asgi.tokens import load_user_token
@@ -136,6 +136,12 @@ def is_unspecified(host: str) -> bool:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return False
+
+
+def find_any_server(state: Path, preferred_port: int) -> ServerInfo | None:
+    """Return a running server of this state folder, the one on the preferred port first; None if there is none."""
+    ports = sorted(list_ports(state), key=lambda port: port != preferred_port)
+    return next((found for port in ports if (found := find_running_server(state, port))), None)
 
 
 def find_running_server(state: Path, port: int) -> ServerInfo | None:

@@ -1,10 +1,11 @@
-// Signs in with the code in the fragment of a one-time link, or with a pasted token.
+// Signs in with the code in the fragment of a one-time link, or with a pasted token. After the code may stand a view of
+// the dashboard, `CODE/runs/ID`, which is opened then.
 
 const message = document.getElementById("said");
 const form = document.getElementById("form");
 const token = document.getElementById("token");
 
-const code = location.hash.slice(1);
+const [code, ...view] = location.hash.slice(1).split("/");
 if (location.hash) history.replaceState(null, "", location.pathname); // keeps the code out of the history
 if (code) {
   message.textContent = "Signing in…";
@@ -23,7 +24,7 @@ async function signIn(proof) {
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify(proof),
     });
-    if (answer.ok) return location.replace("/");
+    if (answer.ok) return location.replace(view.length ? `/#/${view.join("/")}` : "/");
     const { error } = await answer.json();
     showError(error.message);
   } catch {
