@@ -131,7 +131,7 @@ CASES = (
         name="1,000 at once", ours=_retinue("parallel", 1000), floor=_retinue("parallel", 16), goal=1.2, per="run"
     ),
     BenchmarkCase(
-        name="a delegation that calls home: 1,000 a second",
+        name="a delegation through the socket: 1,000 a second",
         ours=_delegation("called", 2000),
         floor=_constant(wall=0.001),
         goal=1.0,
@@ -139,7 +139,7 @@ CASES = (
         per="run",
     ),
     BenchmarkCase(
-        name="calling home over asking directly",
+        name="the socket over a direct call",
         ours=_delegation("called", 2000),
         floor=_delegation("direct", 2000),
         goal=1.5,
@@ -286,7 +286,7 @@ CASES = (
         figure=wall,
         pairs=7,
     ),
-    BenchmarkCase(name="pi: our own CPU in it", ours=_pi("cold", 5), floor=_pi("bare", 1), goal=0.03, pairs=7),
+    BenchmarkCase(name="pi: CPU of Retinue in it", ours=_pi("cold", 5), floor=_pi("bare", 1), goal=0.03, pairs=7),
     BenchmarkCase(
         name="pi: one delegation, warm",
         ours=_pi("warm", 20),
@@ -339,7 +339,7 @@ CASES = (
         pairs=3,
     ),
     BenchmarkCase(
-        name="pi: 64 that do not listen, of 10 s",
+        name="pi: 64 that ignore SIGTERM, of 10 s",
         ours=_pi("ignoring", 64),
         floor=_constant(wall=10.0),
         goal=1.0,
@@ -370,7 +370,7 @@ CASES = (
     _mcp_case("mcp: a delegation, over a call that does nothing", "delegations", 2000, 3.5, per="call", pairs=3),
     _mcp_case("mcp: memory while idle", "memory", 0, 1.5, figure=grown, unit="KB"),
     BenchmarkCase(
-        name="bridge: start to the tools, over opening directly",
+        name="bridge: start to the tools, over a direct start",
         ours=_bridge("start", 0),
         floor=_bridge("start", 0, "direct"),
         goal=1.3,
@@ -379,7 +379,7 @@ CASES = (
     ),
     BenchmarkCase(
         # CPU: the time is that of two syncs to the disk on both sides.
-        name="bridge: a delegation, over calling directly",
+        name="bridge: a delegation, over a direct call",
         ours=_bridge("calls", 300),
         floor=_bridge("calls", 300, "direct"),
         goal=1.5,

@@ -41,6 +41,11 @@ WRITTEN = [page for page in PAGES if page.parent != FOLDER]
 """Pages that are not generated."""
 WITH_A_KEY = ROOT / "docs" / "with-a-key.md"
 """The page whose commands run with the key of a provider."""
+FIGURES_OF_SPEECH = re.compile(
+    r"\b(?:told|to mend|whoever|taken as written|(?:goes|go|going) on|stands|calls? home|not there yet|seed 00\d)\b",
+    re.IGNORECASE,
+)
+"""Words that a reader of the documents would have to guess the meaning of."""
 COPIED = ("src", "tests", "examples", "docs", "README.md", "pyproject.toml", ".gitignore")
 
 
@@ -146,6 +151,18 @@ def test_runnable_commands_are_not_in_text_blocks(page):
             assert not re.search(r"^(?:\$ )?retinue \w+", block.text, re.MULTILINE), str(block)
         if block.language == "console":
             assert commands(block), str(block)
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_prose_is_plain_english(page):
+    found = FIGURES_OF_SPEECH.findall(prose(page))
+    assert found == []
+
+
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.parent.name == "docs"], ids=name)
+def test_every_document_begins_with_what_it_covers(page):
+    first = prose(page).split("\n\n")[1]
+    assert re.match(r"This page |The dashboard ", first), first
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
