@@ -46,7 +46,7 @@ COMMAND_SECTIONS = {
         "demo": LazyCommand("demo:demo", "See five agents at work here: no key, no network."),
     },
     "What runs": {
-        "watch": LazyCommand("watch:watch", "See what runs, in whatever process it was started."),
+        "watch": LazyCommand("watch:watch", "Show all running agents, including those started by other processes."),
         "steer": LazyCommand("steer:steer", "Say something to an agent while it works."),
         "extend": LazyCommand("extend:extend", "Give a run more time."),
         "cancel": LazyCommand("cancel:cancel", "Stop runs, in whatever process they are."),
