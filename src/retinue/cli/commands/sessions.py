@@ -28,6 +28,7 @@ from retinue.cli.options import (
     run_options,
 )
 from retinue.cli.printing import (
+    INDENT,
     Cell,
     StyledCell,
     help_examples,
@@ -41,6 +42,7 @@ from retinue.cli.printing import (
     print_progress,
     print_warning,
     render_table,
+    stdout_columns,
 )
 from retinue.cli.session_lookup import find_session, run_in_session
 from retinue.client import Retinue
@@ -49,11 +51,12 @@ from retinue.model.events import RunEnded, RunQueued, Text
 from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage
 from retinue.model.runs import Limits
 from retinue.output.truncate import format_size, select_lines
-from retinue.output.untrusted_text import strip_control_characters, to_one_line
+from retinue.output.untrusted_text import strip_control_characters
 from retinue.sessions.store import SearchField, SessionFilter, SessionState, SessionSummary
 from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_time, pluralize
 from retinue.transcripts.text import TextTranscript
 from retinue.tui.tree import TreeNode, build_tree
+from retinue.tui.widths import fit_text
 
 CHILD_MARK = "↳ "
 """Marks the agent of a session that another run started."""
@@ -61,19 +64,23 @@ MAX_COLUMNS = 500
 """Columns of a fact, which is not cut to the screen: half a path is useless."""
 SHOWN_FIELDS = (SearchField.NAME, SearchField.AGENT, SearchField.TASK)
 """Parts of a session that its row shows: where a search found them is not repeated."""
-MAX_TASK_CHARS = 40
-"""Characters of a task beside a match."""
 _AGE_UNITS = ((60.0, 1.0, "s"), (3600.0, 60.0, "m"), (86400.0, 3600.0, "h"), (14 * 86400.0, 86400.0, "d"))
 _WEEK = 7 * 86400.0
 _MAX_AGE = 100 * 365 * 86400.0
 
 
 def render_list(summaries: Sequence[SessionSummary], now: float, guides: Sequence[str] = ()) -> list[str]:
-    """Render one line per session; its agent has the guide of the tree, or a mark if another run started it."""
+    """Render one line per session; its agent has the guide of the tree, or a mark if another run started it.
+
+    A session that a search found has a second line with the place, unless the first shows it.
+    """
     drawn = guides or [""] * len(summaries)
     rows = [_format_row(one, guide, now) for one, guide in zip(summaries, drawn, strict=True)]
-    about = "TASK → MATCH" if any(one.match for one in summaries) else "TASK → ANSWER"
-    return render_table([["SESSION", "CHANGED", "STATE", "AGENT", about], *rows], has_headings=True)
+    lines = render_table([["SESSION", "CHANGED", "STATE", "AGENT", "TASK → ANSWER"], *rows], has_headings=True)
+    height = len(lines) // (len(rows) + 1)  # lines of a row: more than one on a narrow terminal
+    rendered = [lines[at : at + height] for at in range(height, len(lines), height)]
+    below = zip(rendered, map(_format_match, summaries), strict=True)
+    return [*lines[:height], *(line for row, found in below for line in (*row, *found))]
 
 
 def _format_row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
@@ -83,16 +90,15 @@ def _format_row(one: SessionSummary, guide: str, now: float) -> list[Cell]:
         StyledCell(format_age(one.updated, now), "bright_black"),
         _state_cell(one),
         agent,
-        _format_about(one),
+        f"{one.task} → {one.preview}" if one.preview else one.task,
     ]
 
 
-def _format_about(one: SessionSummary) -> str:
-    """Return the task with the beginning of the answer, or with where a search found its text outside the task."""
+def _format_match(one: SessionSummary) -> Iterator[str]:
+    """Yield the line with the place where a search found its text."""
     if one.match and one.match.field not in SHOWN_FIELDS:
-        found = f"{one.match.field.replace('_', ' ')}: {one.match.snippet}"
-        return f"{to_one_line(one.task, MAX_TASK_CHARS)} → {found}"
-    return f"{one.task} → {one.preview}" if one.preview else one.task
+        line = f"{INDENT}{one.match.field.replace('_', ' ')}: {one.match.snippet}"
+        yield click.style(fit_text(line, stdout_columns()), fg="bright_black")
 
 
 def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) -> list[str]:
