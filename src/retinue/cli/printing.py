@@ -7,10 +7,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import click
-from msgspec import Struct, structs
 
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.own_process import detach
@@ -25,8 +24,8 @@ MAX_COLUMNS = 1_000
 """Characters of a cell that are used; also the width of a stdout that is not a terminal."""
 
 
-class StyledCell(Struct, frozen=True):
-    """A text that is sanitized, and drawn in a color or in bold."""
+class StyledCell(NamedTuple):
+    """A text that is sanitized, and drawn in a color or in bold. No struct: the list of commands imports this."""
 
     text: str
     color: str | None = None
@@ -52,7 +51,7 @@ def render_table(
     room = columns or stdout_columns()
     cells = [[_format_cell(cell) for cell in row] for row in rows]
     if has_headings:
-        cells[0] = [structs.replace(cell, bold=True) for cell in cells[0]]
+        cells[0] = [cell._replace(bold=True) for cell in cells[0]]
     widths = [max(text_width(_cell_text(row[index])) for row in cells) for index in range(len(cells[0]) - 1)]
     shape = _group_columns([*widths, MIN_COLUMN_WIDTH], room)
     return [line for row in cells for line in _render_row(row, widths, shape, room, wraps=wraps)]
@@ -90,7 +89,7 @@ def _render_row(
 def _format_cell(cell: Cell) -> StyledCell:
     match cell:
         case StyledCell():
-            return structs.replace(cell, text=to_one_line(cell.text, MAX_COLUMNS))
+            return cell._replace(text=to_one_line(cell.text, MAX_COLUMNS))
         case (prefix, text):
             return StyledCell(to_one_line(text, MAX_COLUMNS), prefix=prefix)
         case _:
