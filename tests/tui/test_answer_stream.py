@@ -88,6 +88,19 @@ def test_text_before_a_tool_call_is_separated_from_the_answer():
     assert print_events(*LOOKING, Text("Found."), STOP, final("Found.")) == "I look first.\n\nFound.\n"
 
 
+def test_text_that_is_replaced_between_two_draws_is_printed_to_its_end():
+    stream, answer = io.StringIO(), AnswerStream()
+    view = LinesView(None, answer=AnswerPrinter(stream, answer, whole_lines=False))
+    for record in list_records(
+        *LOOKING, TextDelta("Found it. "), Text("Found it. All."), STOP, final("Found it. All.")
+    ):
+        view.add_event(record)
+        if isinstance(record.event, TextDelta):
+            view.draw()
+    view.close()
+    assert stream.getvalue() == "I look first.\n\nFound it. All.\n"
+
+
 def test_text_before_a_tool_call_is_the_answer_if_nothing_follows():
     assert print_events(*LOOKING, final("I look first.")) == "I look first.\n"
 

@@ -9,7 +9,7 @@ from msgspec import structs
 from retinue.config.settings import Settings
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.providers import find_listed_model
+from retinue.model.providers import CLAUDE_ALIASES, find_listed_model
 from retinue.model.tasks import Plan, Task
 from retinue.output.untrusted_text import to_one_line
 
@@ -59,9 +59,10 @@ def apply_choices(
 def unlisted_model(model: str, patterns: Collection[str]) -> Failure:
     """Return the failure of choosing a model that the user's list does not have."""
     name = to_one_line(model, MAX_SHOWN_CHARS)
+    spelling = "" if "/" in model or model in CLAUDE_ALIASES else ", with its provider (PROVIDER/MODEL)"
     message = (
         f'The model "{name}" is not among those that a call may choose: {_join_patterns(patterns)} (setting models). '
-        "No model was asked. Choose one of them, or add it to models in your config.toml."
+        f"No model was asked. Choose one of them{spelling}, or add it to models in your config.toml."
     )
     return Failure(ErrorCode.INVALID_INPUT, message, "models")
 

@@ -53,6 +53,8 @@ class AnswerStream:
         self._blocks: list[str] = []
         self._deltas: list[str] = []
         self._printed = ""
+        self._rest = ""
+        """The end of a partly printed message that another one replaced."""
         self._break: str | None = None
         self._end: str | None = None
         """The stop reason of the latest message."""
@@ -124,6 +126,11 @@ class AnswerStream:
             return []
         return ["", self._break, ""] if self._break else [""]
 
+    def take_rest(self) -> str:
+        """Return the end of a partly printed message that another one replaced, sanitized, and forget it."""
+        rest, self._rest = self._rest, ""
+        return strip_control_characters(f"\n{rest}")[1:]
+
     def sanitize(self, text: str) -> str:
         """Return the start of the pending text as it is printed."""
         # Elsewhere than at the start of a text, an invisible first character is shown.
@@ -140,6 +147,9 @@ class AnswerStream:
 
     def _start_over(self, separator: str) -> None:
         if self._printed:
+            text = self._text()
+            is_unprinted = self._end is not None and text.startswith(self._printed)
+            self._rest = text[len(self._printed) :] if is_unprinted else ""
             self._break, self._printed = separator, ""
         self._before, self._blocks, self._deltas, self._end = "", [], [], None
 
@@ -176,6 +186,8 @@ class AnswerPrinter:
                 answer.is_printed = True
 
     def _print_text(self, text: str) -> None:
+        if rest := self._answer.take_rest():
+            self._write(rest)
         before = self._answer.lines_before()
         if before and self._is_line_open:
             before = ["", *before]
@@ -220,7 +232,11 @@ class AnswerScreen:
     def render_printed(self, text: str) -> list[str]:
         """Return the lines of a text that is printed for good."""
         lines = self.answer.sanitize(text).removesuffix("\n").split("\n") if text else []
-        return [*(self.answer.lines_before() if text else ()), *lines]
+        if text and (rest := self.answer.take_rest()):
+            lines = [*rest.removesuffix("\n").split("\n"), *self.answer.lines_before(), *lines]
+        elif text:
+            lines = [*self.answer.lines_before(), *lines]
+        return lines
 
     def without_answer(self, progress: CallProgress) -> CallProgress:
         """Return the progress of the runs without the text that is shown as the answer."""
