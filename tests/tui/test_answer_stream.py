@@ -6,7 +6,7 @@ import io
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.event_story import EventStory
 from tests.support.terminal_emulator import TerminalEmulator
@@ -142,6 +142,7 @@ def test_answers_of_child_runs_are_not_printed():
 HOSTILE = st.text(alphabet="a b\n\r\t\x1b[2J;\x07\u200d\ufe0f\U0001f469\U0001f466\u202e\ufeff]", max_size=60)
 
 
+@example(text="\n\x1b", cuts=[], whole_lines=False)
 @given(HOSTILE, st.lists(st.integers(0, 60), max_size=8), st.booleans())
 def test_streamed_text_is_sanitized_as_the_whole_text(text: str, cuts: list[int], whole_lines: bool) -> None:
     places = sorted({0, len(text), *(min(cut, len(text)) for cut in cuts)})

@@ -197,7 +197,8 @@ class AnswerPrinter:
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
-        self._is_line_open = not text.endswith("\n")
+        if text:  # nothing is left of a text of control characters alone
+            self._is_line_open = not text.endswith("\n")
 
 
 class AnswerScreen:
