@@ -296,13 +296,80 @@ def test_long_reply_of_anthropic_is_read_in_linear_time(kind):
     delta = {"type": f"{kind}_delta", kind: "x" * 500}
     reader, count = AnthropicWire().reader(), 20_000
     started = process_time()
+    list(reader.read({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}))
     for _ in range(count):
         list(reader.read({"type": "content_block_delta", "index": 0, "delta": delta}))
     list(reader.read({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}))
     block = reader.finish().provider_block
     assert block is not None
-    assert block.content["content"] == [{kind: "x" * 500 * count}]
+    assert block.content["content"] == [{"type": "text", kind: "x" * 500 * count}]
     assert process_time() - started < 1
+
+
+@pytest.mark.parametrize("index", [[], {}, [[1]], None, -1, 1.5, "x"])
+@pytest.mark.parametrize(
+    ("wire", "events"),
+    [
+        (ChatWire(), lambda index: [chat_chunk(tool_calls=[{"index": index, "function": {"name": "ls"}}])]),
+        (
+            ResponsesWire(),
+            lambda index: [
+                {"type": "response.output_text.delta", "output_index": index, "delta": "Hi"},
+                {
+                    "type": "response.output_item.done",
+                    "output_index": index,
+                    "item": {"type": "message", "content": []},
+                },
+            ],
+        ),
+        (
+            AnthropicWire(),
+            lambda index: [
+                {"type": "content_block_start", "index": index, "content_block": {"type": "text", "text": "Hi"}},
+                {"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": "!"}},
+            ],
+        ),
+    ],
+    ids=["chat", "responses", "anthropic"],
+)
+def test_block_with_an_invalid_index_is_read(wire, events, index):
+    reader = wire.reader()
+    for event in events(index):
+        list(reader.read(event))
+    with pytest.raises(ProviderStreamError, match="without a stop reason"):
+        reader.finish()
+
+
+@pytest.mark.parametrize("cost", [-1.0, pytest.param(10**400, id="too large"), 1e300, True, "1"])
+def test_invalid_cost_of_chat_is_no_cost(cost):
+    reply = read(ChatWire(), chat_chunk("stop", content="Hi"), {"usage": {"prompt_tokens": 1, "cost": cost}})
+    assert reply.usage == Usage(input=1)
+
+
+def test_chat_reply_that_is_not_streamed_is_read():
+    message = {"role": "assistant", "content": "Hi"}
+    reply = read(ChatWire(), {"choices": [{"message": message, "finish_reason": "stop"}]})
+    assert reply.content == (Text("Hi"),)
+
+
+@pytest.mark.parametrize("call", [None, 7, ""])
+def test_responses_call_without_a_valid_id_gets_one(call):
+    item = {"type": "function_call", "call_id": call, "name": "ls", "arguments": "{}"}
+    reply = read(
+        ResponsesWire(),
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {}},
+    )
+    (use,) = reply.tool_calls
+    assert use.id
+    assert reply.provider_block is not None
+    assert reply.provider_block.content == {"output": [{**item, "call_id": use.id}]}
+
+
+def test_anthropic_text_without_a_block_is_not_sent_back_as_a_block():
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}}
+    reply = read(AnthropicWire(), delta, {"type": "message_delta", "delta": {"stop_reason": "end_turn"}})
+    assert (reply.content, reply.provider_block) == ((Text("Hi"),), None)
 
 
 def parse(*chunks):

@@ -15,6 +15,7 @@ from retinue.engines.api.wire import (
     ProviderStreamError,
     ReplyBuilder,
     get_count,
+    get_index,
     get_object,
     get_text,
     parse_call,
@@ -146,7 +147,7 @@ class AnthropicReader:
         self._is_ended = False
 
     def read(self, event: JsonObject) -> Iterable[Delta]:
-        index = event.get("index")
+        index = get_index(event.get("index"))
         match event.get("type"):
             case "message_start":
                 message = get_object(event.get("message"))
@@ -192,7 +193,6 @@ class AnthropicReader:
         return ()
 
     def _add_part(self, index: object, field: str, part: str) -> None:
-        self._blocks.setdefault(index, {})
         self._parts.setdefault(index, {}).setdefault(field, []).append(part)
 
     def _read_end(self, delta: JsonObject, usage: JsonObject) -> None:
@@ -207,13 +207,14 @@ class AnthropicReader:
 
     def finish(self) -> ModelReply:
         for index, fields in self._parts.items():
-            block = self._blocks[index]
+            block = self._blocks.get(index, {})
             for field, parts in fields.items():
                 whole = "".join(parts)
                 block[field] = (
                     parse_call("", "", whole).args if field == "input" else get_text(block.get(field)) + whole
                 )
-        self._reply.provider_block = ProviderBlock(self._wire, {"content": list(self._blocks.values())})
+        if self._parts.keys() <= self._blocks.keys():  # else a block has no beginning, and would be refused
+            self._reply.provider_block = ProviderBlock(self._wire, {"content": list(self._blocks.values())})
         return self._reply.build()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeGuard
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +17,7 @@ from retinue.engines.api.wire import (
     ReplyBuilder,
     data_url,
     get_count,
+    get_index,
     get_object,
     get_text,
     result_text,
@@ -34,6 +36,8 @@ STOP_REASONS: Mapping[str, StopReason] = {
 CONTENT_FILTER = "The provider stopped the answer: content_filter."
 IMAGES_TEXT = {"type": "text", "text": "Images of the tool results above:"}
 RESULTS_READ = "I have read the results."
+MAX_COST = 1e6
+"""Dollars of one reply; a provider that states more, or less than nothing, states no cost."""
 REASONING_FIELDS = ("reasoning_content", "reasoning")
 """Fields in which servers put the model's thinking: DeepSeek, vLLM and others; OpenRouter and Ollama."""
 
@@ -163,7 +167,8 @@ class ChatReader:
         choice = get_object(choices[0])
         if reason := get_text(choice.get("finish_reason")):
             self._finish_reason(reason)
-        return list(self._read_delta(get_object(choice.get("delta"))))
+        # Servers that do not stream answer with the whole message.
+        return list(self._read_delta(get_object(choice.get("delta" if "delta" in choice else "message"))))
 
     def _read_delta(self, delta: JsonObject) -> Iterator[Delta]:
         for field in REASONING_FIELDS:
@@ -186,7 +191,7 @@ class ChatReader:
             function = get_object(get_object(call).get("function"))
             index = get_object(call).get("index")
             self._reply.add_call(
-                position if index is None else index,
+                position if index is None else get_index(index),
                 call=get_text(get_object(call).get("id")),
                 name=get_text(function.get("name")),
                 arguments=get_text(function.get("arguments")),
@@ -227,8 +232,12 @@ def parse_usage(usage: JsonObject) -> Usage:
         input=max(get_count(usage.get("prompt_tokens")) - cached, 0),
         output=get_count(usage.get("completion_tokens")),
         cache_read=cached,
-        cost=float(cost) if isinstance(cost, int | float) and not isinstance(cost, bool) else None,
+        cost=float(cost) if _is_cost(cost) else None,
     )
+
+
+def _is_cost(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_COST
 
 
 def describe_error(error: object) -> str:

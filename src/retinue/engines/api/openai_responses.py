@@ -16,8 +16,10 @@ from retinue.engines.api.wire import (
     ReplyBuilder,
     data_url,
     get_count,
+    get_index,
     get_object,
     get_text,
+    make_call_id,
     parse_call,
     result_text,
 )
@@ -108,7 +110,7 @@ class ResponsesReader:
         self._refusal = ""
 
     def read(self, event: JsonObject) -> Iterable[Delta]:
-        kind, index = get_text(event.get("type")), event.get("output_index")
+        kind, index = get_text(event.get("type")), get_index(event.get("output_index"))
         match kind:
             case "response.output_text.delta":
                 self._streamed.add(index)
@@ -125,6 +127,9 @@ class ResponsesReader:
         return ()
 
     def _read_item(self, index: object, item: JsonObject) -> Iterator[Delta]:
+        if item.get("type") == "function_call":
+            call = get_text(item.get("call_id")) or make_call_id()
+            item = {**item, "call_id": call, "name": get_text(item.get("name"))}
         if item.get("type") == "function_call" and parse_call("", "", get_text(item.get("arguments"))).args == {}:
             self._items.append({**item, "arguments": "{}"})  # invalid JSON would make the next request invalid
         else:

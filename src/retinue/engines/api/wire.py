@@ -199,5 +199,10 @@ def get_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def get_index(value: Any) -> int | str:
+    """Return what numbers a block of a reply, in a form that can be a key whatever it is."""
+    return value if isinstance(value, int | str) else repr(value)
+
+
 def get_count(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
