@@ -1,9 +1,14 @@
-"""Tests of the language of the repository: plain names, imperative docstrings, short functions, clear test names."""
+"""Tests of the language of the repository: plain names, imperative docstrings, short functions, clear test names, plain messages."""
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import click
+
+from retinue.cli.group import root
 
 ROOT = Path(__file__).parents[1]
 SOURCES, TESTS = "src/retinue", "tests"
@@ -36,6 +41,17 @@ MAX_LEANING_TEST_NAMES = 10
 MAX_FUNCTION_LINES = 60
 LONG_FUNCTIONS = {"src/retinue/composition.py:available_engines": "the table of engines"}
 """Functions that may be longer, with the reason."""
+
+MESSAGE_WORDS = re.compile(
+    r"\b(mends?|mended|told|heard|hears|whoever|whomever|nobody to ask|to ask here|taken as written|as (?:it is )?"
+    r"(?:now )?written|go(?:es)? on with|to go on|what (?:it|they|the runs?) had|what there (?:is|was)|nothing was said|"
+    r"at work|begun|looked at|so many|is in order|all in order|it is so|take as read|let others? in|switched off|"
+    r"cannot be called|carried out by|is no (?:plan|script|JSON|text|path|agent)|of (?:its|their|your) own to)\b",
+    re.IGNORECASE,
+)
+"""Phrases that a person or a model has to decode; messages use the words of `language.md`'s table instead."""
+NO_MESSAGES = ("src/retinue/testing/", "src/retinue/engines/offline/search.py")
+"""Files whose texts are data: lists of words and the texts of contract tests."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 ERROR_BASES = ("Exception", "Error")
@@ -98,3 +114,54 @@ def test_functions_have_at_most_60_lines():
 def test_test_names_are_understood_without_their_file():
     names = [name for name, node in definitions(TESTS) if LEANING.match(node.name)]
     assert len(names) <= MAX_LEANING_TEST_NAMES, names
+
+
+def list_texts(path: Path) -> list[str]:
+    """Return the string literals of a file without its docstrings."""
+    tree = ast.parse(path.read_text("utf-8"))
+    documentation = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | Definition)
+        for statement in node.body
+        if isinstance(statement, ast.Expr)
+    }
+    return [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation
+    ]
+
+
+def list_commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+    """Yield the context of a command and of each of its subcommands."""
+    yield context
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            yield from list_commands(child, click.Context(child, info_name=name, parent=context))
+
+
+def test_messages_use_no_banned_phrases():
+    paths = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / SOURCES).rglob("*.py"))]
+    found = [
+        (path, phrase[0], text)
+        for path in paths
+        if not path.startswith(NO_MESSAGES)
+        for text in list_texts(ROOT / path)
+        if (phrase := MESSAGE_WORDS.search(text))
+    ]
+    assert found == []
+
+
+def test_help_of_every_command_uses_no_banned_phrases():
+    contexts = list(list_commands(root, click.Context(root, info_name="retinue")))
+    pages = {context.command_path: " ".join(context.get_help().split()) for context in contexts}
+    assert len(pages) > 30
+    assert {name: phrase[0] for name, page in pages.items() if (phrase := MESSAGE_WORDS.search(page))} == {}
+
+
+def test_built_in_prompts_use_no_banned_phrases():
+    pages = {path.name: path.read_text("utf-8") for path in (ROOT / SOURCES / "agents/builtin").iterdir()}
+    assert {name: phrase[0] for name, page in pages.items() if (phrase := MESSAGE_WORDS.search(page))} == {}

@@ -158,7 +158,7 @@ KEYS: Mapping[str, str] = {
     "model": "The model, by the engine's name for it. Default, and with `inherit`: the engine's default.",
     "fallback_models": "The models to try next on rate limit, quota, authentication, an unavailable model or network "
     "errors.",
-    "thinking": "How much the model thinks.",
+    "thinking": "Reasoning effort of the model.",
     "append_system_prompt": "Added at the end of the system prompt.",
     "extensions": "Extensions to load; `false` or `none` means `no_extensions`.",
     "no_extensions": "No extensions. Refused on engines that cannot enforce it.",

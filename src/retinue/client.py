@@ -103,7 +103,7 @@ class Retinue(StoredSessions):
 
     async def __aenter__(self) -> Self:
         if self._lifetime is not None:
-            raise RuntimeError("This Retinue is open already: close it first, or make another one.")
+            raise RuntimeError("This Retinue is already open: close it first, or create another one.")
         self._opener = anyio.get_current_task().id
         self._is_bound = not _is_asyncio()
         self._lifetime = self._open_parts() if self._is_bound else _in_own_task(self._open_parts())
@@ -155,7 +155,7 @@ class Retinue(StoredSessions):
     @property
     def _orchestrator(self) -> Orchestrator:
         if self._active_orchestrator is None:
-            raise RuntimeError("Open Retinue with `async with` first: nothing runs outside its block.")
+            raise RuntimeError("Open this Retinue with `async with` first: runs are possible only inside the block.")
         return self._active_orchestrator
 
     # -- dispatching -------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Retinue(StoredSessions):
     async def _answered(self, plan: Plan, call: CallContext) -> tuple[RunResult, ...]:
         """Run the plan; a refusal becomes a result, and stores no session."""
         if not plan.tasks:
-            raise ValueError("There is no task: give at least one.")
+            raise ValueError("No task given: pass at least one.")
         for task in plan.tasks:
             if wrong := wrong_type(task):
                 raise TypeError(f"A task {wrong}")

@@ -105,7 +105,7 @@ def _describe_pi(environ: Mapping[str, str], owns_process: bool, share_processes
         not_configured_reason=lambda: installation.not_configured_reason(environ),
         provider_variables=lambda models, provider: pi_providers.provider_variables(models, provider, environ),
         configured_variables=lambda: pi_providers.configured_variables(environ),
-        summary="the pi coding agent, with your own models, extensions and login",
+        summary="the pi coding agent, with your models, extensions and login",
     )
 
 
@@ -127,7 +127,7 @@ def _describe_claude(environ: Mapping[str, str], owns_process: bool, share_proce
         configured_variables=lambda: installation.provider_variables(environ),
         api_key_variable="ANTHROPIC_API_KEY",
         setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
-        summary="Claude Code, with your own key or login",
+        summary="Claude Code, with your key or login",
     )
 
 
@@ -188,7 +188,7 @@ def _describe_scripted(environ: Mapping[str, str]) -> EngineInfo:
         make=lambda: scripted.from_environment(environ),
         not_installed_reason=lambda: None,
         automatic=False,
-        summary="plays back a script, for tests and documents",
+        summary="replays a script, for tests and documentation",
     )
 
 

@@ -73,7 +73,7 @@ def test_lists_are_converted_to_tuples():
 
 
 def test_string_instead_of_names_is_a_type_error():
-    with pytest.raises(TypeError, match="Agent a: tools takes several names, not one string"):
+    with pytest.raises(TypeError, match="Agent a: tools must be a list of names, not one string"):
         Agent(name="a", tools="read, grep")
 
 
@@ -98,7 +98,7 @@ def test_smallest_limits_are_accepted():
 
 
 def test_invalid_agent_name_is_a_value_error():
-    with pytest.raises(ValueError, match=r"Agent name 'a b' cannot be called: use letters"):
+    with pytest.raises(ValueError, match=r"Agent name 'a b' is invalid: use letters"):
         Agent(name="a b")
 
 

@@ -56,7 +56,7 @@ def test_values_for_none_grant_no_tools(read_header, value):
 
 def test_empty_tool_list_grants_no_tools_with_a_notice(read_header):
     assert [remark.text for remark in read_header("tools:").notices] == [
-        "tools: is empty, so there are no tools; leave the key out to inherit them",
+        "tools: is empty, so the agent has no tools; remove the key to inherit tools",
     ]
 
 
@@ -233,7 +233,9 @@ def test_broken_agent_folder_is_reported_with_its_file(workspace, damage, file, 
 @pytest.mark.parametrize("slug", ["Research Analyst", "_drafts", "-x", "--help", "x" * 65])
 def test_agent_folder_with_an_invalid_name_is_reported(workspace, slug):
     folder = workspace.rename(workspace.with_name(slug))
-    reason = "the folder's name cannot be called: use a-z, 0-9, _ and -, at most 64, the first a letter or digit"
+    reason = (
+        "the folder's name is not a valid agent name: use a-z, 0-9, _ and -, at most 64, the first a letter or digit"
+    )
     assert read_agent(folder, VAULT) == Diagnostic(str(folder), reason)
 
 

@@ -98,7 +98,7 @@ def test_project_link_out_of_the_repository_is_refused(repository, tmp_path, wri
     path = repository / "leak.md"
     path.symlink_to(secret)
     found = read_agent(path, project(repository))
-    assert found == Diagnostic(str(path), f"leads out of the repository, to {secret}; it is not read")
+    assert found == Diagnostic(str(path), f"is a link out of the repository, to {secret}, and is ignored")
 
 
 def test_sibling_with_the_repository_name_as_prefix_is_outside(repository, tmp_path, write):
@@ -148,7 +148,7 @@ def test_nul_in_the_text_is_refused_with_its_line(tmp_path):
 def test_agent_name_that_is_a_path_or_markup_is_refused(tmp_path, write, name):
     found = read_agent(write(tmp_path / "x.md", f'name: "{name}"'), USER)
     assert isinstance(found, Diagnostic)
-    assert found.text.startswith(f"the name {name!a} cannot be called")
+    assert found.text.startswith(f"the name {name!a} is invalid")
 
 
 @pytest.mark.parametrize(

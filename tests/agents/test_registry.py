@@ -70,7 +70,7 @@ def test_earlier_folders_have_precedence(registry, scratch_home, repository, wri
 
 def test_stronger_layer_has_precedence(registry_with, scratch_home, repository, tmp_path, write):
     registry, how = registry_with(), {"vault": tmp_path / "vault"}
-    assert "explorer of codebases" in body(registry, repository, "explorer", **how)
+    assert "You explore codebases" in body(registry, repository, "explorer", **how)
     write(scratch_home / ".pi/agent/agents/explorer.md", body="user")
     assert body(registry, repository, "explorer", **how) == "user"
     workspace = tmp_path / "vault/agents/explorer"
@@ -174,7 +174,7 @@ def test_project_folder_linked_out_of_the_repository_is_refused(registry, reposi
     agent_set = registry.for_directory(repository)
     assert agent_set.names() == BUILTIN
     folder = str(repository / ".claude/agents")
-    assert agent_set.problems == (Diagnostic(folder, "leads out of the repository; it is not read"),)
+    assert agent_set.problems == (Diagnostic(folder, "is a link out of the repository and is ignored"),)
 
 
 def test_folder_beyond_max_entries_is_cut_and_reported(repository):
@@ -183,7 +183,7 @@ def test_folder_beyond_max_entries_is_cut_and_reported(repository):
         (path / f"d{i}").mkdir(parents=True)
         (path / f"d{i}/notes.txt").touch()
     folder = AgentFolder(path, AgentSource(SourceLayer.PROJECT, AgentDialect.CLAUDE))
-    remark = Diagnostic(str(path), "holds more than 7 entries; the rest is not read")
+    remark = Diagnostic(str(path), "holds more than 7 entries; the others are ignored")
     assert scan_folder(folder, limit=7).diagnostics == (remark,)
     assert scan_folder(folder, limit=8).diagnostics == ()
 
@@ -247,8 +247,9 @@ def test_harmful_project_agent_is_refused_until_accepted(registry, repository, t
     assert agent_set.names() == BUILTIN
     assert agent_set.find("deploy") == Failure(
         ErrorCode.AGENT_UNTRUSTED,
-        f'Agent "deploy" is the project\'s own ({path}) and not trusted as it is now written. Nothing was started. '
-        'Look at it and accept it with `retinue agents trust deploy`, or set project_agents = "allow".',
+        f'Agent "deploy" belongs to this project ({path}) and has not been approved, or has changed since you '
+        "approved it. Nothing was started. Review and approve it with `retinue agents trust deploy`, or set "
+        'project_agents = "allow".',
         detail={"agent": "deploy", "file": str(path)},
     )
     waiting = agent_set.find_awaiting_trust("deploy")
@@ -272,7 +273,7 @@ def test_untrusted_agent_shadows_no_other(registry, repository, scratch_home, wr
     found = registry.for_directory(repository).find("explorer")
     assert isinstance(found, Agent)
     assert found.layer is SourceLayer.BUILTIN
-    assert found.notices == (Diagnostic(str(path), "explorer may not run from here and was passed over"),)
+    assert found.notices == (Diagnostic(str(path), "explorer may not run from here and was ignored"),)
     entries = [
         entry for entry in registry.for_directory(repository).list_definitions() if entry.agent.name == "explorer"
     ]
@@ -327,7 +328,10 @@ def test_untrusted_trust_file_is_reported_as_a_problem(registry, repository, tru
     assert registry.for_directory(repository).problems == ()
     trust.path.chmod(0o666)
     (problem,) = registry.for_directory(repository).problems
-    assert str(problem) == f"{trust.path}: can be written by others (make it 0600): no project agent is trusted"
+    assert (
+        str(problem)
+        == f"{trust.path}: can be written by other users (run chmod 600 on it): no project agent is trusted"
+    )
     assert body(registry, repository, "deploy") is ErrorCode.AGENT_UNTRUSTED
 
 
@@ -447,7 +451,7 @@ def test_disabled_agent_is_not_listed_and_fails_with_the_reason(registry, scratc
     found = agent_set.find("tester")
     assert isinstance(found, Failure)
     assert (found.code, found.reason) == (ErrorCode.AGENT_DISABLED, "switched_off")
-    assert found.message.startswith(f'Agent "tester" is switched off in {path}.')
+    assert found.message.startswith(f'Agent "tester" is disabled in {path}.')
 
 
 def test_found_profile_has_no_persona(registry_with, repository):

@@ -108,8 +108,8 @@ def test_skills_of_a_directory_are_read_once(skills, skill, scratch_home, tmp_pa
 @pytest.mark.parametrize(
     ("header", "reason"),
     [
-        ("name: sql", "has no description; it is not used"),
-        ("name: sql\ndescription: ''", "has no description; it is not used"),
+        ("name: sql", "has no description and is ignored"),
+        ("name: sql\ndescription: ''", "has no description and is ignored"),
         ("name: SQL\ndescription: x", "has the name 'SQL'; "),
         (f"name: {'a' * 65}\ndescription: x", "has the name 'aaa"),
         ("name: a--b\ndescription: x", "has the name 'a--b'; "),
@@ -128,7 +128,7 @@ def test_invalid_skill_is_reported_and_not_used(skills, skill, scratch_home, tmp
 def test_unknown_skill_names_its_broken_file(skills, skill, scratch_home, tmp_path):
     path = skill(scratch_home / ".agents" / "skills", "sql", header="name: sql")
     failure = unknown_skill_failure(skills, agent("sql"), tmp_path)
-    assert failure.detail["broken"] == f"{path}: has no description; it is not used"
+    assert failure.detail["broken"] == f"{path}: has no description and is ignored"
 
 
 def test_skill_must_be_a_regular_file_within_the_size_limit(skills, skill, scratch_home, tmp_path):
@@ -149,7 +149,7 @@ def test_skill_folder_is_read_up_to_max_entries(skills, scratch_home, tmp_path):
     for number in range(MAX_ENTRIES + 1):
         (folder / f"{number}").touch()
     (remark,) = skills.for_directory(tmp_path).diagnostics
-    assert remark.text == f"more than {MAX_ENTRIES} entries; the rest is not read"
+    assert remark.text == f"more than {MAX_ENTRIES} entries; the others are ignored"
 
 
 def test_project_skill_linked_out_of_the_repository_is_refused(skills, skill, repository, tmp_path):
@@ -158,7 +158,7 @@ def test_project_skill_linked_out_of_the_repository_is_refused(skills, skill, re
     (repository / ".pi" / "skills").symlink_to(tmp_path / "secret")
     shelf = skills.for_directory(repository)
     assert shelf.project == {}
-    assert "leads out of the repository" in shelf.diagnostics[0].text
+    assert "is a link out of the repository" in shelf.diagnostics[0].text
 
 
 # -- rendering ----------------------------------------------------------------------------
@@ -178,7 +178,8 @@ def test_loaded_skills_are_blocks_with_their_folders(skills, skill, scratch_home
 def test_suggested_skills_are_lines_with_their_files(skills, skill, scratch_home, tmp_path):
     path = skill(scratch_home / ".agents" / "skills", "sql", header="name: sql\ndescription: |\n  How to\n  ask.")
     assert render_skills(skills, agent(suggested=("sql",)), tmp_path) == (
-        f"Skills you may use; read the file of one before you do what it is about:\n- sql: How to ask. ({path})"
+        f"Skills you may use. Before a task that a skill is about, read the file of the skill:\n- sql: How to ask. "
+        f"({path})"
     )
 
 
@@ -250,7 +251,8 @@ def test_withheld_project_skill_fails_with_advice(skills, project_skills):
     failure = unknown_skill_failure(skills, agent("deploy"), project_skills)
     assert failure.reason == "untrusted"
     assert failure.message == (
-        f'Unknown skills: "deploy". Available skills: sql. The project has its own '
-        f"({project_skills}/.agents/skills/deploy/SKILL.md), which only agents that do nothing but read are given unasked: "
-        'look at it and set project_agents = "allow", or copy it to your own skills.'
+        f'Unknown skills: "deploy". Available skills: sql. The project has skills of these names ('
+        f"{project_skills}/.agents/skills/deploy/SKILL.md), "
+        'which only read-only agents receive by default: review them and set project_agents = "allow", or copy them '
+        "to your own skills."
     )

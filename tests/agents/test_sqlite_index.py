@@ -46,7 +46,7 @@ def test_index_has_a_row_for_each_agent_outside_projects(index):
     weaker = Agent(name="scout", layer=SourceLayer.USER, source="/u/scout.md")
     assert index.reconcile(make_agent_set(mine, local, SCOUT, off, weaker), {"pi": engine_info()}, "auto")
     assert index.rows() == [
-        IndexRow("off", "", "user", "/u/off.md", "", None, "[]", 0, "claude", "There is no engine 'claude'."),
+        IndexRow("off", "", "user", "/u/off.md", "", None, "[]", 0, "claude", 'Unknown engine "claude".'),
         ROW,
     ]
 
@@ -85,7 +85,7 @@ def test_index_follows_changed_logins(index):
 
 def test_offline_engine_does_not_count_for_auto(index):
     index.reconcile(make_agent_set(SCOUT), {"offline": engine_info("offline", uses_models=False)}, "auto")
-    assert [row.cannot_run for row in index.rows()] == ["There is no engine with a language model."]
+    assert [row.cannot_run for row in index.rows()] == ["No engine with a language model is configured."]
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_trust_file_writable_by_others_is_not_trusted(path):
     trust.accept(agent())
     path.chmod(0o666)
     assert trust.accepted_digests() == {}
-    assert "can be written by others" in str(trust.fault())
+    assert "can be written by other users" in str(trust.fault())
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
@@ -104,13 +104,13 @@ def test_trust_file_in_a_folder_writable_by_others_is_not_trusted(path, mode):
     trust.accept(agent())
     path.parent.chmod(mode)
     assert trust.accepted_digests() == {}
-    assert f"lies in a folder others can write (make {path.parent} 0700)" in str(trust.fault())
+    assert f"is in a folder that other users can write (run chmod 700 {path.parent})" in str(trust.fault())
 
 
 def test_acceptance_in_a_folder_writable_by_others_is_refused(path):
     path.parent.mkdir()
     path.parent.chmod(0o777)
-    with pytest.raises(OSError, match="lies in a folder others can write"):
+    with pytest.raises(OSError, match="is in a folder that other users can write"):
         TrustStore(path).accept(agent())
     assert list(path.parent.iterdir()) == []
 
@@ -147,7 +147,7 @@ def test_concurrent_acceptances_are_all_stored(path):
 
 
 def test_agent_without_a_file_cannot_be_accepted(path):
-    with pytest.raises(ValueError, match="not from a file"):
+    with pytest.raises(ValueError, match="does not come from a file"):
         TrustStore(path).accept(Agent(name="x"))
 
 

@@ -77,7 +77,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "description": "Reviews code 🔍 for quality",
         "body": "Review it.",
         "tools": ("Read",),
-        "notices": [(2, "name: 'Code Reviewer' cannot be called; the agent is called 'code-reviewer'")],
+        "notices": [(2, "name: 'Code Reviewer' is not a valid name; the agent is named 'code-reviewer'")],
     },
     "claude-unindented.md": {
         "name": "commit-helper",
@@ -129,7 +129,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "no_skills": True,
         "max_turns": 5,
         "unknown": ("display_name", "prompt_mode"),
-        "notices": [(None, "name: none is given; the agent is called as its file, 'pi-tintinweb'")],
+        "notices": [(None, "name: the header has no name; the agent is named after its file, 'pi-tintinweb'")],
     },
     "pi-switched-off.md": {
         "name": "retired",
@@ -198,7 +198,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "plain-prompt.md": {
         "name": "plain-prompt",
         "body": "You are a plain prompt without any header.",
-        "notices": [(None, "name: none is given; the agent is called as its file, 'plain-prompt'")],
+        "notices": [(None, "name: the header has no name; the agent is named after its file, 'plain-prompt'")],
     },
     "bad-values.md": {
         "name": "hopeful",
@@ -224,8 +224,8 @@ GOOD: dict[str, dict[str, Any]] = {
         "tools": ("read",),
         "denied_tools": ("write", "edit"),
         "notices": [
-            (4, "name is given twice; the first counts (line 2)"),
-            (6, "allowed_tools: means the same as tools, which counts"),
+            (4, "name is given twice; the first one is used (line 2)"),
+            (6, "allowed_tools: ignored: it means the same as tools"),
         ],
     },
     "quoted.md": {
@@ -253,9 +253,9 @@ BROKEN: dict[str, tuple[int | None, str]] = {
     "unreadable-restriction.md": (4, "readonly: 'mostly' is not true or false"),
     "look-alike.md": (
         None,
-        f"the name '\\u0435xplorer' cannot be called: use {NAME_RULE}",
+        f"the name '\\u0435xplorer' is invalid: use {NAME_RULE}",
     ),
-    "prose-header.md": (2, "the header is not a set of `key: value` lines"),
+    "prose-header.md": (2, "the header does not consist of `key: value` lines"),
     "hopeless.md": (3, "the header is not valid YAML: did not find expected ',' or ']'"),
     "empty.md": (None, "is empty"),
 }
@@ -297,5 +297,5 @@ def test_api_key_of_a_project_file_is_ignored():
     agent = read_agent(path, AgentSource(SourceLayer.PROJECT))
     assert isinstance(agent, Agent)
     assert agent.api_key is None
-    assert agent.notices == (Diagnostic(str(path), "apiKey: a project's file may not bring a key; ignored", 15),)
+    assert agent.notices == (Diagnostic(str(path), "apiKey: ignored: a project's file may not contain a key", 15),)
     assert "sk-test" not in repr(agent)

@@ -50,7 +50,7 @@ def editor(tmp_path):
 def test_agents_edit_opens_the_file_and_checks_it(cli, mine, editor):
     result = cli("agents", "edit", "mine", EDITOR=editor("Do it.", "Do it well."))
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == f"{mine} is in order.\n"
+    assert result.stderr == f"{mine} has no problems.\n"
     assert mine.read_text() == MINE.replace("Do it.", "Do it well.")
 
 
@@ -58,7 +58,7 @@ def test_agents_edit_reports_problems_and_keeps_the_file(cli, mine, editor):
     result = cli("agents", "edit", "mine", EDITOR=editor("tools: read", "toolz: read\nreadonly: perhaps"))
     assert result.exit_code == 1
     assert result.stdout == f"{mine}:5: readonly: 'perhaps' is not true or false\n"
-    assert "has 1 to mend" in result.stderr
+    assert "has 1 problem" in result.stderr
     assert "perhaps" in mine.read_text()
 
 
@@ -77,7 +77,7 @@ def test_agents_edit_opens_the_definition_that_is_used(cli, mine, theirs, editor
 
 def test_agents_edit_reports_that_a_project_agent_needs_trust_again(cli, theirs, editor):
     result = cli("agents", "edit", "mine", EDITOR=editor("tools: read", "tools: bash"))
-    assert "accept it as it is written now with `retinue agents trust mine`" in result.stderr
+    assert "approve its current version with `retinue agents trust mine`" in result.stderr
 
 
 @pytest.mark.parametrize("editor_words", ["false", "/nonexistent/editor"])
@@ -88,7 +88,7 @@ def test_agents_edit_reports_an_editor_that_fails(cli, mine, editor_words):
 
 
 def test_agents_edit_reports_a_file_that_the_editor_removed(cli, mine):
-    assert cli("agents", "edit", "mine", EDITOR="rm").stderr == f"{mine} is gone.\n"
+    assert cli("agents", "edit", "mine", EDITOR="rm").stderr == f"{mine} no longer exists.\n"
 
 
 # -- delete ----------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def test_agents_edit_reports_a_file_that_the_editor_removed(cli, mine):
 def test_agents_delete_without_a_terminal_needs_yes(cli, mine):
     result = cli("agents", "delete", "mine")
     assert result.exit_code == 2
-    assert f"give --yes to delete {mine}." in " ".join(result.stderr.split())
+    assert f"pass --yes to delete {mine}." in " ".join(result.stderr.split())
     assert mine.exists()
 
 
@@ -111,14 +111,17 @@ def test_agents_delete_removes_a_file_of_the_user(cli, mine):
 
 def test_agents_delete_names_the_definition_that_is_used_now(cli, mine, theirs):
     result = cli("agents", "delete", "mine", "--yes")
-    assert result.stderr == f"{theirs} is deleted.\nThe user agent mine is used now ({mine}).\n"
+    assert result.stderr == f"{theirs} was deleted.\nThe user agent mine is used now ({mine}).\n"
 
 
 @pytest.mark.parametrize("command", [("edit",), ("delete", "--yes")])
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("explorer", "explorer is built in, so it has no file of yours. `retinue agents new explorer` begins one"),
+        (
+            "explorer",
+            "explorer is built in and has no file that you can change. `retinue agents new explorer` creates one",
+        ),
         ("nobody", "Unknown agent: nobody. Available agents: explorer"),
         ("../../etc/passwd", "Unknown agent: ../../etc/passwd."),
     ],
@@ -136,4 +139,4 @@ def test_vault_agents_cannot_be_edited_or_deleted(cli, place):
     (folder / "AGENTS.md").write_text("You are wise.\n")
     result = cli("agents", "delete", "sage", "--yes", RETINUE_VAULT=str(place / "vault"))
     assert result.exit_code == 2
-    assert f"sage is of the vault ({folder}): change it there." in result.stderr
+    assert f"sage belongs to the vault ({folder}): change it there." in result.stderr

@@ -97,7 +97,7 @@ def test_check_reports_problems_of_agent_files(cli, project):
     all_of_them = cli("agents", "check")
     assert all_of_them.exit_code == 1
     assert "broken.md" in all_of_them.stdout
-    assert "fixer.md: unknown key 'colour'; it is ignored" in all_of_them.stdout
+    assert "fixer.md: unknown key 'colour'; ignored" in all_of_them.stdout
     tester = str(project / ".retinue" / "agents" / "tester.md")
     assert cli("agents", "check", tester).exit_code == 0
     assert cli("agents", "check", "missing.md").exit_code == 2
@@ -117,7 +117,7 @@ def test_check_reports_two_files_with_one_name_in_a_folder(cli, place):
         (folder / f"{name}.md").write_text(
             f"---\nname: {'other' if name == 'other' else 'twin'}\ntools: read\n---\nx\n"
         )
-    message = f"{folder / 'b.md'}: name: a.md has the name twin, too, and is used"
+    message = f"{folder / 'b.md'}: name: a.md also has the name twin and is used instead"
     for checked in (cli("agents", "check"), cli("agents", "check", str(folder))):
         assert checked.exit_code == 1
         assert [line.strip() for line in checked.stdout.splitlines() if "twin" in line] == [message]
@@ -140,14 +140,14 @@ def test_trust_holds_for_the_content_and_can_be_revoked(cli, project):
 def test_only_project_agents_can_be_trusted(cli):
     result = cli("agents", "trust", "explorer", "--yes")
     assert result.exit_code == 2
-    assert "is not this project's own" in result.stderr
+    assert "does not belong to this project" in result.stderr
 
 
 def test_trust_that_cannot_be_stored_is_reported(cli, project):
     (project / "file").touch()
     result = cli("agents", "trust", "fixer", "--yes", RETINUE_STATE=str(project / "file" / "state"))
     assert result.exit_code == 1
-    assert "fixer could not be accepted" in result.stderr
+    assert "fixer could not be approved" in result.stderr
 
 
 @pytest.mark.parametrize("where", [(), ("--project",)])
@@ -182,7 +182,7 @@ def test_new_project_agent_is_not_written_through_a_link_out_of_the_project(cli,
     (place / link).symlink_to(outside)
     result = cli("agents", "new", "auditor", "--project")
     assert result.exit_code == 2
-    assert "leads out of the project" in result.stderr
+    assert "is a link out of the project" in result.stderr
     assert list(outside.iterdir()) == []
 
 
@@ -203,6 +203,6 @@ def test_new_agent_never_overwrites_a_file(cli):
     cli("agents", "new", "auditor")
     again = cli("agents", "new", "auditor")
     assert again.exit_code == 2
-    assert "it is there already" in again.stderr
+    assert "the file already exists" in again.stderr
     assert cli("agents", "new", "../evil").exit_code == 2
     assert "It is used instead of the builtin agent tester." in cli("agents", "new", "tester").stderr

@@ -90,7 +90,7 @@ def test_usage_errors_of_call_are_answered_as_json(cli, place, arguments, text):
 
 
 def test_call_without_input_names_the_missing_input(cli):
-    sentence = "The input of subagent is not a JSON object: nothing was given: write {…}, - or @FILE"
+    sentence = "The input of subagent is not a JSON object: no input: pass {…}, - or @FILE"
     assert decode_result(cli("call", "subagent"))["content"][0]["text"] == sentence
 
 
@@ -191,7 +191,7 @@ def test_input_with_a_key_twice_is_refused_by_name(cli, given):
 def test_plan_with_a_key_twice_is_refused_by_name(cli):
     result = cli("delegate", "-", *SCRIPTED, stdin='{"tasks": [{"agent": "explorer", "prompt": "a", "prompt": "b"}]}')
     assert result.exit_code == 2
-    assert "- is no plan: it has the key 'prompt' twice." in result.stderr
+    assert "-: invalid plan: it has the key 'prompt' twice." in result.stderr
 
 
 def test_surface_is_accepted_as_the_former_name_of_toolset(cli):

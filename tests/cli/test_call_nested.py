@@ -74,7 +74,7 @@ def test_calls_by_an_agent_are_bounded_by_max_spawns(cli):
 def test_unprintable_id_is_refused_as_json(cli, option, value):
     code, found = call(cli, TASK, option, value)
     assert (code, found["isError"]) == (2, True)
-    assert "no text that can be printed" in found["content"][0]["text"]
+    assert "not printable" in found["content"][0]["text"]
 
 
 def test_log_in_the_vault_has_the_same_lines_as_events(cli, place):

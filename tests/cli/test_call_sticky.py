@@ -40,7 +40,7 @@ def test_sticky_session_continues_in_another_process_of_its_directory_only(cli, 
     monkeypatch.chdir(place / "elsewhere")
     code, found = call(cli, sessionId=session)
     assert (code, found["details"]["error"]["code"]) == (2, "session_not_found")
-    assert f'It belongs to agent "explorer" in {place}: ' in found["content"][0]["text"]
+    assert f'but to agent "explorer" in {place}. ' in found["content"][0]["text"]
 
 
 def test_tools_prints_the_sticky_tool(cli):

@@ -53,7 +53,7 @@ def test_get_prints_the_value_that_applies_and_its_source(cli, file):
         (("get", "timout"), "Unknown setting: timout. Did you mean timeout?"),
         (("set", "timeout", "soon"), "timeout = 'soon': expected seconds, e.g. 300 or 5m. Nothing was written."),
         (("set", "max_tasks", "0"), "max_tasks = '0' is out of range; 1 is used. Nothing was written."),
-        (("set", "engine", "pi", "--project"), "engine is not a setting of the display"),
+        (("set", "engine", "pi", "--project"), "engine is not a display setting"),
     ],
 )
 def test_unusable_setting_is_refused_and_nothing_written(cli, place, file, arguments, sentence):

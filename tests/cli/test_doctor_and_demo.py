@@ -37,7 +37,7 @@ def test_doctor_prints_settings_that_differ_from_their_defaults(cli):
     listed = cli("doctor", RETINUE_MODELS="anthropic/*,openai/gpt-*").stdout
     assert re.search(r"^  models +anthropic/\*, openai/gpt-\* +environment", listed, re.MULTILINE)
     assert f"{len(SETTING_RULES) - 1} others have their defaults (retinue doctor --all)" in found
-    assert "all have their defaults" in cli("doctor").stdout
+    assert "all settings have their defaults" in cli("doctor").stdout
 
 
 @pytest.mark.parametrize("columns", [40, 80])
@@ -69,7 +69,7 @@ def test_doctor_reports_problems_with_what_to_do(cli, place, scratch_home):
     result = cli("doctor", RETINUE_STATE=str(place / "file" / "state"), RETINUE_ENABLED="perhaps")
     assert result.exit_code == 1
     assert "Did you mean timeout?" in result.stdout
-    assert "✗ Nothing can be remembered" in result.stdout
+    assert "✗ Sessions cannot be stored" in result.stdout
     assert "RETINUE_ENABLED='perhaps' ignored: expected true or false" in result.stdout
 
 
@@ -79,7 +79,10 @@ def test_doctor_reports_a_state_folder_writable_by_others(cli, place):
     state.chmod(0o777)
     result = cli("doctor", RETINUE_STATE=str(state))
     assert result.exit_code == 1
-    assert f"✗ Others can change what is remembered in {state} (mode 777). Run: chmod go-w {state}" in result.stdout
+    assert (
+        f"✗ Other users can change the stored sessions in {state} (mode 777). Run: chmod go-w {state}"
+        in result.stdout
+    )
 
 
 def test_doctor_finds_a_full_disk_by_writing(process, place):
@@ -90,7 +93,7 @@ def test_doctor_finds_a_full_disk_by_writing(process, place):
     environ = {"RETINUE_STATE": str(place / "state"), "PYTHONDONTWRITEBYTECODE": "1"}
     result = process.run("doctor", environ=environ, preexec_fn=no_room)
     assert result.returncode == 1
-    assert "✗ Nothing can be remembered" in result.stdout
+    assert "✗ Sessions cannot be stored" in result.stdout
     assert "Free some space, or set RETINUE_STATE" in result.stdout
     assert not list(place.rglob(".doctor-*"))
 
@@ -100,7 +103,7 @@ def test_doctor_names_ignored_project_settings_without_failing(cli, place):
     (place / ".retinue" / "config.toml").write_text('engine = "evil"\n')
     result = cli("doctor")
     assert result.exit_code == 0
-    assert "engine is not a project's to set; ignored" in result.stdout
+    assert "engine cannot be set by a project; ignored" in result.stdout
 
 
 def test_doctor_prints_its_report_as_json(cli):
@@ -140,5 +143,5 @@ def test_demo_without_sources_uses_those_of_retinue(cli):
 def test_demo_fits_any_terminal_width(cli, place, columns):
     (place / "app.py").write_text("def configuration_with_a_very_long_name_for_a_function_of_its_kind(): pass\n" * 5)
     result = cli("demo", "--quiet", COLUMNS=columns)
-    told, _, _ = result.stdout.partition("Each is a session")
+    told, _, _ = result.stdout.partition("Each run is a session")
     assert max(map(len, told.splitlines())) <= int(columns)

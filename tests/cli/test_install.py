@@ -87,7 +87,7 @@ def test_unreadable_configuration_is_unchanged_and_the_entry_is_printed(cli, con
     before = config.read_text()
     done = cli("install", "claude", "--yes", "--json")
     assert done.exit_code == 2
-    assert f"{config} was not changed: it is no JSON: " in done.stderr
+    assert f"{config} was not changed: the file is not valid JSON: " in done.stderr
     assert ". Add this by hand:" in done.stderr
     assert '"retinue": {' in done.stderr
     assert json.loads(done.stdout)["status"] == "refused"
@@ -97,7 +97,7 @@ def test_unreadable_configuration_is_unchanged_and_the_entry_is_printed(cli, con
 def test_install_without_a_terminal_needs_yes(cli, config):
     done = cli("install", "claude")
     assert (done.exit_code, config.exists()) == (2, False)
-    assert "give --yes to install, or --dry-run to only look" in done.stderr
+    assert "pass --yes to install or --dry-run to preview" in done.stderr
 
 
 @pytest.mark.process
@@ -157,7 +157,7 @@ def test_doctor_reports_entries_that_do_not_start_retinue(cli, config):
     assert done.exit_code == 1
     assert host_lines(done)[0][:3] == ["✗", "Claude", "Code"]
     assert (
-        "Claude Code starts a program that is not there (/nowhere/retinue). Run: retinue install claude"
+        "Claude Code starts a program that does not exist (/nowhere/retinue). Run: retinue install claude"
         in done.stdout
     )
 
@@ -170,9 +170,9 @@ def test_doctor_reports_why_a_host_gets_no_tools(cli, config):
     done = cli("doctor")
     assert done.exit_code == 1
     assert (
-        f"Claude Code cannot use what it starts ({own_command()[0]} mcp --toolset single,sticky): it said: "
-        "The toolsets single and sticky both have a tool subagent: mount one of them." in done.stdout
-    )
+        f"Claude Code cannot use the server it starts ({own_command()[0]} mcp --toolset single,sticky): the server "
+        "printed: The toolsets single and sticky both have a tool subagent: choose one of the toolsets."
+    ) in done.stdout
 
 
 def test_doctor_starts_only_this_installation(cli, place):
@@ -182,15 +182,18 @@ def test_doctor_starts_only_this_installation(cli, place):
     entry = {"command": str(trap), "args": ["mcp", "--engine", "offline"]}
     (place / ".mcp.json").write_text(json.dumps({"mcpServers": {"retinue": entry}}))
     done = cli("doctor")
-    assert host_lines(done)[0][-7:] == ["starts", "another", "program,", "which", "was", "not", "tried"]
+    assert host_lines(done)[0][-7:] == ["starts", "another", "program,", "which", "was", "not", "tested"]
     assert not (place / "sprung").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "Calls from Claude Code are refused, as no engine with a language model is ready."),
-        (("--", "--engine", "pi"), "Calls from Claude Code are refused, as the engine pi cannot be used: no `pi`"),
+        ((), "Calls from Claude Code are refused, because no engine with a language model is ready."),
+        (
+            ("--", "--engine", "pi"),
+            "Calls from Claude Code are refused, because the engine pi cannot be used: no `pi`",
+        ),
     ],
 )
 def test_install_without_an_engine_warns_that_calls_are_refused(cli, arguments, sentence):
@@ -206,7 +209,7 @@ def test_install_writes_nothing_if_the_server_does_not_start(cli, place, config)
     (place / "mcp.py").write_text("raise ImportError('no MCP here')\n")
     done = cli("install", "claude", "--yes", "--json", PYTHONPATH=str(place))
     assert (done.exit_code, config.exists()) == (2, False)
-    assert "Claude Code cannot use what it starts (" in done.stderr
+    assert "Claude Code cannot use the server it starts (" in done.stderr
     assert "no MCP here" in done.stderr
     assert "Nothing was changed." in done.stderr
     assert json.loads(done.stdout)["status"] == "refused"
@@ -238,7 +241,7 @@ def test_doctor_reports_a_key_that_the_host_does_not_pass(cli, host):
     title = HOSTS[host].title
     reported = json.loads(cli("doctor", "--json", **WITH_KEY).stdout)
     (sentence,) = reported["broken"]
-    assert sentence.startswith(f"Calls from {title} are refused, as it does not pass OPENAI_API_KEY")
+    assert sentence.startswith(f"Calls from {title} are refused, because the host does not pass OPENAI_API_KEY")
     assert sentence.endswith(f"to its servers. Run: retinue install {host}")
     assert "OPENAI_API_KEY" in reported["hosts"][0]["missingVariables"]
     assert "sk-0123" not in json.dumps(reported)
@@ -271,15 +274,15 @@ def test_arguments_of_install_are_written_to_the_pi_extension(cli):
     ("arguments", "sentence"),
     [
         (("claude", "--toolset", "singel"), "Unknown toolset: singel. Did you mean single?"),
-        (("claude", "--toolset", "single,sticky"), "both have a tool subagent: mount one of them."),
+        (("claude", "--toolset", "single,sticky"), "both have a tool subagent: choose one of the toolsets."),
         (("pi", "--toolset", "single,fanout"), "Unknown toolset: single,fanout."),
         (("claude", "--", "--bogus"), "No such option '--bogus'."),
         (("claude", "--", "--timeout", "soon"), "Invalid value for '--timeout'"),
-        (("claude", "--", "--http", "80"), "a host starts its own."),
-        (("claude", "--", "--root", "."), "Give . as a whole path"),
-        (("pi", "--", "--cwd", "."), "Give . as a whole path"),
+        (("claude", "--", "--http", "80"), "they are for a server that you start yourself."),
+        (("claude", "--", "--root", "."), "Pass . as an absolute path"),
+        (("pi", "--", "--cwd", "."), "Pass . as an absolute path"),
         (("pi", "--", "--background"), "No such option '--background'."),
-        (("pi", "--", "--root", "abc"), "--root is left to the extension"),
+        (("pi", "--", "--root", "abc"), "--root cannot be used here"),
         (("claude", "--", "--engine", "offlin"), "Unknown engine: offlin. Did you mean offline?"),
         (("cod",), "Invalid value for 'HOST': 'cod' is not one of 'pi'"),
     ],

@@ -211,7 +211,7 @@ def test_invalid_state_folder_is_refused_in_one_sentence(process):
     refused = process.run("sessions", "list", environ={"RETINUE_STATE": "x" * 5000})
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.count("\n") == 1
-    assert "name another one in RETINUE_STATE" in refused.stderr
+    assert "set RETINUE_STATE to another folder" in refused.stderr
 
 
 def test_ctrl_c_wrapped_by_python_exits_as_cancelled():
@@ -266,7 +266,7 @@ def test_answer_that_cannot_be_printed_is_reported_with_its_session(process, std
         done = process.run(*command, "--engine", "scripted", **how)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    (kept,) = re.findall(r"The answer is kept: `retinue (sessions output \w{8})` prints it\.", done.stderr)
+    (kept,) = re.findall(r"The answer was kept: `retinue (sessions output \w{8})` prints it\.", done.stderr)
     assert process.run(*kept.split()).stdout == "A scripted answer of explorer to: x\n"
 
 

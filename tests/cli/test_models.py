@@ -123,7 +123,7 @@ def test_setup_tries_the_api_engine_with_one_request(cli):
     config = Path(os.environ["HOME"]) / ".config" / "retinue" / "config.toml"
     assert tomllib.loads(config.read_text()) == {"engine": "api"}
     assert "Trying it: explorer, Reply with the one word: ready" in done.stderr
-    assert "It works." in done.stderr
+    assert "Test passed." in done.stderr
 
 
 @pytest.mark.parametrize(("status", "code"), [(None, 0), (401, 1)])
@@ -137,13 +137,13 @@ def test_doctor_tries_the_engine_with_one_request_only_when_asked(cli, status, c
             code,
             "failed" if code else "completed",
         )
-        assert (len(server.requests), "It works: api answered 'ready'." in done.stderr) == (1, not code)
+        assert (len(server.requests), "Test passed: api answered 'ready'." in done.stderr) == (1, not code)
 
 
 def test_doctor_without_a_model_has_nothing_to_try(cli):
     done = cli("doctor", "--try")
     assert done.exit_code == 1
-    assert "There is nothing to try: no engine with a language model is ready. Run `retinue setup`." in done.stderr
+    assert "Nothing to test: no engine with a language model is ready. Run `retinue setup`." in done.stderr
 
 
 def test_setup_of_the_api_engine_without_a_key_names_the_variables(cli):
@@ -237,7 +237,7 @@ REFUSED = [
     (
         (),
         {"OPENAI_API_KEY": "sk 1\n"},
-        "The key in OPENAI_API_KEY has spaces around it, or characters that no key has",
+        "The key in OPENAI_API_KEY has leading or trailing spaces, or characters that keys do not have",
     ),
     ((), {**KEY, "OPENAI_BASE_URL": "ftp://h"}, "OPENAI_BASE_URL='ftp://h' is not an HTTP URL."),
     ((), {**KEY, "RETINUE_MODEL": "opnai/x"}, "Unknown provider 'opnai'. Did you mean 'openai'?"),
@@ -275,7 +275,7 @@ def test_refusal_of_the_provider_names_the_next_step(cli, status, sentences):
 def test_demo_with_a_key_names_the_offline_rules_on_its_first_line(cli, place):
     (place / "main.py").write_text("print('hello')\n")
     first = cli("demo", OPENAI_API_KEY="sk-1").stderr.splitlines()[0]
-    assert "on rules instead of a language model" in first
+    assert "with rules instead of a language model" in first
 
 
 def test_run_uses_a_server_of_the_users_settings(cli, scratch_home):

@@ -56,7 +56,7 @@ def test_task_is_read_from_stdin_a_file_or_an_escaped_at_sign(cli, place):
         ("-", b"\xff\xfe", "not valid UTF-8"),
         ("-", b"x" * (2**20 + 1), "the limit is 1048576 bytes"),
         ("-", b"", "empty"),
-        ("@", b"", "The name of the file is missing. A text that begins with an @"),
+        ("@", b"", "The name of the file is missing. Write @@… for a text"),
         ("@missing", b"", "missing cannot be read: No such file or directory"),
         ("@pipe", b"", "pipe is a pipe, not a file"),
         ("@folder", b"", "folder is a directory, not a file"),
@@ -85,7 +85,7 @@ def test_task_is_read_from_stdin_if_none_is_given(cli):
 def test_run_without_a_task_names_the_ways_to_give_one(cli, stdin):
     done = cli("run", "explorer", *SCRIPTED, stdin=stdin)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "There is no task, and stdin is empty. Give the task as an argument, on stdin or as @FILE" in done.stderr
+    assert "No task given, and stdin is empty. Pass the task as an argument, on stdin or as @FILE" in done.stderr
     assert json.loads(cli("sessions", "--json").stdout)["sessions"] == []
 
 
@@ -201,14 +201,14 @@ def test_run_that_cannot_be_stored_still_prints_its_answer(cli, place):
     result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_STATE=state)
     assert result.exit_code == 0
     assert result.stdout == "A scripted answer of explorer to: x\n"
-    assert "not all of this run could be stored" in result.stderr
+    assert "this run could not be stored completely" in result.stderr
     # It is a loss, so it is said whatever the flags: in full, with what to do.
     quiet = cli("run", "explorer", "x", *SCRIPTED, "-q", RETINUE_STATE=state)
-    assert "not all of this run could be stored" in quiet.stderr
-    assert "name another one in RETINUE_STATE." in quiet.stderr
+    assert "this run could not be stored completely" in quiet.stderr
+    assert "set RETINUE_STATE to another folder." in quiet.stderr
     assert "started" not in quiet.stderr
     called = cli("call", "subagent", '{"agent": "explorer", "task": "x"}', *SCRIPTED, "-q", RETINUE_STATE=state)
-    assert "name another one in RETINUE_STATE." in called.stderr
+    assert "set RETINUE_STATE to another folder." in called.stderr
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_run_that_cannot_be_stored_still_prints_its_answer(cli, place):
     [
         ({"RETINUE_TIMEOUT": "soon"}, "RETINUE_TIMEOUT='soon' ignored: expected seconds, e.g. 300 or 5m"),
         ({"RETINUE_MAX_TASKS": "0"}, "RETINUE_MAX_TASKS='0' is out of range; 1 is used"),
-        ({"RETINUE_TIMOUT": "5"}, "RETINUE_TIMOUT is not a setting and is ignored. Did you mean RETINUE_TIMEOUT?"),
+        ({"RETINUE_TIMOUT": "5"}, "RETINUE_TIMOUT is not a setting and was ignored. Did you mean RETINUE_TIMEOUT?"),
     ],
 )
 def test_ignored_settings_are_named_with_their_value_before_a_run(cli, environ, sentence):
@@ -247,7 +247,7 @@ def test_delegate_prints_each_answer_under_its_name(cli):
     result = cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan), script={"agents": scripts})
     lines = [line.split(" (session")[0] for line in result.stdout.splitlines()]
     assert lines == ["=== 1 first: ok", "one", "=== 3 reviewer: ok", "three"]
-    assert "-: ignored what means nothing here: also, tasks[2].later" in result.stderr
+    assert "-: ignored unknown fields: also, tasks[2].later" in result.stderr
     assert "2 tester: The model provider failed: 400 bad" in result.stderr
 
 
@@ -263,10 +263,10 @@ def test_chain_prints_its_last_answer_and_the_step_where_it_stopped(cli):
 @pytest.mark.parametrize(
     ("plan", "sentence"),
     [
-        ("{", "is no plan: "),
-        ("[" * 100_000, "is no plan: "),
-        ("[]", "is no plan: "),
-        ('{"tasks": [{"prompt": 1}]}', "is no plan: Expected `str | null`, got `int` - at `$.tasks[0].prompt`"),
+        ("{", "invalid plan: "),
+        ("[" * 100_000, "invalid plan: "),
+        ("[]", "invalid plan: "),
+        ('{"tasks": [{"prompt": 1}]}', "invalid plan: Expected `str | null`, got `int` - at `$.tasks[0].prompt`"),
         ('{"tasks": [{"agent": "a"}]}', "Task 1 has no prompt"),
         ('{"tasks": [{"prompt": "x"}, {"prompt": " "}]}', "Task 2 has no prompt"),
         *(
@@ -276,7 +276,7 @@ def test_chain_prints_its_last_answer_and_the_step_where_it_stopped(cli):
         ),
         ('{"tasks": [{"prompt": "x"}], "profile": ""}', "- has an empty profile."),
         *(
-            (json.dumps({"tasks": [{"prompt": "x", "files": [{"path": "f", part: 0}]}]}), "lines count from 1")
+            (json.dumps({"tasks": [{"prompt": "x", "files": [{"path": "f", part: 0}]}]}), "lines are counted from 1")
             for part in ("start", "end", "head", "tail")
         ),
         ('{"tasks": [{"agent": "a", "profile": "b", "prompt": "x"}]}', "Task 1 has both agent and profile"),

@@ -33,7 +33,7 @@ def test_setup_without_a_model_writes_nothing_and_uses_the_offline_engine(cli, p
     (place / "README.md").write_text("# Lamp\n\nThe main entry point switches lamps.\n")
     done = cli("setup", "--yes")
     assert done.exit_code == 0
-    assert "No model can be reached from here yet" in done.stderr
+    assert "No engine with a language model is ready yet" in done.stderr
     assert "README.md" in done.stdout
     assert not config.exists()
 
@@ -69,7 +69,7 @@ def test_setup_follows_a_link_and_keeps_it(cli, config, place):
 
 
 def test_setup_without_a_task_reports_the_written_file(cli, config):
-    message = f"{config} is written. Next: "
+    message = f"{config} was written. Next: "
     assert message in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
     assert message not in cli("setup", "--engine", "offline", "--yes", "--no-run").stderr
     assert message not in cli("setup", "--engine", "scripted", "--dry-run").stderr
@@ -93,7 +93,7 @@ def test_setup_dry_run_writes_and_runs_nothing(cli, config):
 def test_setup_without_a_terminal_needs_yes(cli, config):
     done = cli("setup", "--engine", "offline")
     assert (done.exit_code, config.exists()) == (2, False)
-    assert "There is nobody to ask here: give --yes to write them, or --dry-run to only look." in done.stderr
+    assert "Not a terminal: pass --yes to write them or --dry-run to preview." in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_setup_reports_a_failed_task_and_keeps_the_settings(cli, config):
     failing = [{"say": "", "stop_reason": "error", "error": "401 Unauthorized"}]
     done = cli("setup", "--engine", "scripted", "--yes", script=failing)
     assert done.exit_code == 1
-    assert "It works" not in done.stderr
+    assert "Test passed" not in done.stderr
     assert config.read_text() == 'engine = "scripted"\n'
 
 

@@ -29,7 +29,7 @@ def test_signal_stops_the_runs_and_prints_their_partial_answers(cli, process, nu
     out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert running.returncode == 130
     assert out == "what there was\n"
-    assert "Stopping; what the runs had is kept." in err
+    assert "Cancelling; partial output is kept." in err
     assert "✗ cancelled" in err
     assert "Traceback" not in err
     (session,) = json.loads(cli("sessions", "--json").stdout)["sessions"]

@@ -81,7 +81,7 @@ def test_watch_extends_and_steers_the_selected_run(process, terminal, start_wait
     terminal.type("e")
     terminal.read_until(f"Extend explorer ({session[:8]}) by (90, 15m, 2h): ")
     terminal.type("soon\r")
-    terminal.read_until("'soon' is no length of time")
+    terminal.read_until("'soon' is not a duration")
     terminal.type("e5m\r")
     terminal.read_until(f"Run {session[:8]} has 5m more; its timeout is now 15m.")
     terminal.type("s\x1b[200~mind\rthe gap\x1b[201~\r")
@@ -98,7 +98,7 @@ def test_inactive_run_is_neither_steered_nor_extended(process, start_waiting):
     for command in (("steer", near, "x"), ("extend", near, "60")):
         done = process.run(*command)
         assert done.returncode == 2
-        assert done.stderr.startswith(f'error: There is no run and no session "{near}". Did you mean {session[:8]}? ')
+        assert done.stderr.startswith(f'error: Run or session "{near}" not found. Did you mean {session[:8]}? ')
     assert process.run("steer", session, "go on").returncode == 0
     running.communicate(timeout=PROCESS_TIMEOUT)
     for command in (("steer", session[:8], "x"), ("extend", session[:8], "60")):
@@ -120,7 +120,7 @@ def test_queued_run_is_neither_steered_nor_extended(cli, process, place):
     for command in (("steer", waiting, "x"), ("extend", waiting, "60")):
         done = process.run(*command)
         assert done.returncode == 2
-        assert done.stderr.startswith(f"error: Run {waiting[:8]} waits for a slot")
+        assert done.stderr.startswith(f"error: Run {waiting[:8]} is queued")
     assert process.run("cancel", "--all").returncode == 0
 
 
@@ -134,7 +134,7 @@ def test_run_of_an_engine_without_steering_refuses_and_continues(cli, process, p
     (session,) = json.loads(cli("sessions", "--json").stdout)["sessions"]
     done = process.run("steer", session["session"], "x", "--json")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: This pi takes nothing while its agent works: it is older than 0.87")
+    assert done.stderr.startswith("error: This pi cannot steer a running agent: it is older than 0.87")
     assert json.loads(done.stdout)["failure"]["code"] == "unsupported"
     assert process.run("extend", session["session"], "60").returncode == 0
     assert running.poll() is None
@@ -147,7 +147,7 @@ def test_steer_of_a_stopped_process_prints_what_to_do(process, start_waiting):
     done = process.run("steer", session, "x", "--json")
     assert done.returncode == 1
     assert f"process {running.pid}" in done.stderr
-    assert "It does not answer: it may be stopped." in done.stderr
+    assert "The process does not answer; it may be suspended." in done.stderr
     assert json.loads(done.stdout)["exitCode"] == 1
     running.send_signal(signal.SIGCONT)
     assert process.run("steer", session, "x").returncode == 0
@@ -158,14 +158,14 @@ def test_steer_of_a_stopped_process_prints_what_to_do(process, start_waiting):
     ("arguments", "sentence"),
     [
         (("steer", "deadbeef"), "Missing argument 'TEXT'."),
-        (("steer", " ", "x"), "It is empty: say what is meant."),
+        (("steer", " ", "x"), "The value is empty."),
         (("steer", "deadbeef", "@missing.md"), "missing.md cannot be read"),
         (("extend", "deadbeef", "0"), "'0' is out of range: 1 to 86400 seconds."),
         (("extend", "deadbeef", "25h"), "'25h' is out of range: 1 to 86400 seconds."),
-        (("extend", "deadbeef", "nan"), "'nan' is no length of time"),
+        (("extend", "deadbeef", "nan"), "'nan' is not a duration"),
         (("extend", "deadbeef", "9" * 400), "is out of range"),
-        (("extend", "deadbeef", "--", "-5"), "'-5' is no length of time"),
-        (("extend", "deadbeef", "soon"), "'soon' is no length of time"),
+        (("extend", "deadbeef", "--", "-5"), "'-5' is not a duration"),
+        (("extend", "deadbeef", "soon"), "'soon' is not a duration"),
     ],
 )
 def test_invalid_steer_and_extend_arguments_are_reported(cli, arguments, sentence):
@@ -177,7 +177,7 @@ def test_invalid_steer_and_extend_arguments_are_reported(cli, arguments, sentenc
 def test_empty_steering_text_is_refused(process, start_waiting):
     running, session = start_waiting()
     done = process.run("steer", session, "  ")
-    assert (done.returncode, done.stderr) == (2, "error: The text is empty: say what the agent should know\n")
+    assert (done.returncode, done.stderr) == (2, "error: The message is empty: write what the agent should know\n")
     done = process.run("steer", session, "\x1b[31mred\x1b[0m")
     assert done.returncode == 0
     assert running.communicate(timeout=PROCESS_TIMEOUT)[0] == "I was told: red\n"

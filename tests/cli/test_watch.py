@@ -43,7 +43,7 @@ def test_run_cancelled_from_another_process_keeps_its_output(process, start_hang
     running, session = start_hanging()
     done = process.run("cancel", session[:8])
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == f"Run {session[:8]} has stopped; what it had is kept.\n"
+    assert done.stderr == f"Run {session[:8]} was cancelled; its partial output was kept.\n"
     out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert (running.returncode, out) == (130, "what there was\n")
     assert "✗ cancelled" in err
@@ -61,7 +61,7 @@ def test_cancel_all_stops_the_runs_of_all_processes(process, start_hanging):
     assert {each["pid"] for each in runs} == {running.pid for running, _ in started}
     assert [running.wait(PROCESS_TIMEOUT) for running, _ in started] == [130, 130]
     assert process.run("cancel", "--all").stderr == (
-        "Nothing is running. `retinue watch --follow` waits for what begins.\n"
+        "Nothing is running. `retinue watch --follow` waits for new runs.\n"
     )
 
 
@@ -69,7 +69,7 @@ def test_cancel_of_an_inactive_run_prints_the_reason(process, start_hanging):
     running, session = start_hanging()
     done = process.run("cancel", "deadbeef", session)
     assert done.returncode == 2
-    assert 'There is no run and no session "deadbeef".' in done.stderr
+    assert 'Run or session "deadbeef" not found.' in done.stderr
     assert running.wait(PROCESS_TIMEOUT) == 130
     assert process.run("cancel").returncode == 2
     assert process.run("cancel", "--all", "x").returncode == 2
@@ -81,7 +81,7 @@ def test_cancel_of_a_stopped_process_prints_what_to_do(process, start_hanging):
     done = process.run("cancel", session)
     assert done.returncode == 1
     assert f"process {running.pid}" in done.stderr
-    assert "It does not answer: it may be stopped." in done.stderr
+    assert "The process does not answer; it may be suspended." in done.stderr
     running.send_signal(signal.SIGCONT)
     assert process.run("cancel", session).returncode == 0
 
@@ -156,10 +156,10 @@ def test_watch_exits_when_its_reader_has_exited(process, start_hanging):
 def test_watch_without_runs_prints_that_nothing_runs(process):
     done = process.run("watch")
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "Nothing is running. `retinue watch --follow` waits for what begins.\n"
+    assert done.stderr == "Nothing is running. `retinue watch --follow` waits for new runs.\n"
     unknown = process.run("watch", "deadbeef")
     assert unknown.returncode == 2
-    assert 'There is no run and no session "deadbeef".' in unknown.stderr
+    assert 'Run or session "deadbeef" not found.' in unknown.stderr
 
 
 # -- terminals -------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ async def test_three_tasks_can_open_use_and_close_one_retinue(scratch_home):
     result = await asyncio.create_task(retinue.run("explorer", "Look"))
     await asyncio.create_task(retinue.close())
     assert (result.failure, result.text, await tasks_left()) == (None, "ok", before)
-    with pytest.raises(RuntimeError, match="Open Retinue"):
+    with pytest.raises(RuntimeError, match="Open this Retinue"):
         await retinue.run("explorer", "Look")
 
 
@@ -131,7 +131,7 @@ async def test_a_task_that_is_cancelled_while_it_closes_closes_all_the_same(scra
 def test_end_of_the_event_loop_closes_an_open_retinue(scratch_home):
     retinue = stored(scratch_home, reply("ok"))
     asyncio.run(retinue.open())
-    with pytest.raises(RuntimeError, match="Open Retinue"):
+    with pytest.raises(RuntimeError, match="Open this Retinue"):
         asyncio.run(retinue.run("explorer", "Look"))
     asyncio.run(retinue.close())
     assert list((scratch_home / "state" / "leases").glob("*")) == []
@@ -140,7 +140,7 @@ def test_end_of_the_event_loop_closes_an_open_retinue(scratch_home):
 @BOTH
 async def test_opening_an_open_retinue_raises_and_leaves_it_open(scratch_home):
     async with stored(scratch_home, reply("ok")) as retinue:
-        with pytest.raises(RuntimeError, match="This Retinue is open already"):
+        with pytest.raises(RuntimeError, match="This Retinue is already open"):
             await retinue.open()
         assert (await retinue.run("explorer", "Look")).text == "ok"
 

@@ -100,9 +100,9 @@ async def test_refused_result_reports_its_limits_and_that_nothing_is_stored(scra
 @pytest.mark.parametrize("task", [None, 5, b"Look", ["Look"]])
 async def test_a_task_of_a_wrong_type_raises(scratch_home, task):
     async with stage(scratch_home, reply("ok")) as retinue:
-        with pytest.raises(TypeError, match="A task has a field of a wrong type: Expected"):
+        with pytest.raises(TypeError, match="A task has a field of the wrong type: Expected"):
             await retinue.run("explorer", task)
-        with pytest.raises(TypeError, match="A task has a field of a wrong type: Expected"):
+        with pytest.raises(TypeError, match="A task has a field of the wrong type: Expected"):
             await retinue.delegate([Task(agent="explorer", prompt=task)])
 
 
@@ -141,7 +141,7 @@ async def test_programs_choose_any_model_where_the_user_lists_none(scratch_home)
 
 async def test_no_task_at_all_raises(scratch_home):
     async with stage(scratch_home, reply("ok")) as retinue:
-        with pytest.raises(ValueError, match="There is no task"):
+        with pytest.raises(ValueError, match="No task given"):
             await retinue.delegate([])
-        with pytest.raises(ValueError, match="There is no task"):
+        with pytest.raises(ValueError, match="No task given"):
             await retinue.chain([])

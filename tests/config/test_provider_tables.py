@@ -33,7 +33,7 @@ def test_providers_of_a_project_are_ignored_and_named(tmp_path):
     settings = SettingsFiles({"HOME": str(tmp_path / "home")}, {"nested": {}})
     assert settings.user_providers() == {}
     messages = [problem.message for problem in settings.resolve("nested", project).problems]
-    assert messages == ["providers is not a project's to set; ignored"]
+    assert messages == ["providers cannot be set by a project; ignored"]
 
 
 @pytest.mark.parametrize(

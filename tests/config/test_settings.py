@@ -93,7 +93,7 @@ def test_project_cannot_set_user_settings(key):
     )
     found = resolve_settings("nested", [project(**{key: value})])
     assert found.settings == Settings()
-    assert found.problems == (SettingProblem("project", f"{key} is not a project's to set; ignored"),)
+    assert found.problems == (SettingProblem("project", f"{key} cannot be set by a project; ignored"),)
 
 
 def test_values_out_of_range_are_clamped_and_reported():
@@ -251,14 +251,14 @@ def test_a_project_may_narrow_the_models_of_the_user():
     layers = [project(models=["anthropic/claude-haiku-*", "openai/*"]), user(models=["anthropic/*"])]
     found = resolve_settings("nested", layers)
     assert found.settings.models == ("anthropic/claude-haiku-*",)
-    message = "models: openai/* ignored: your own list (anthropic/*) does not cover it"
+    message = "models: openai/* ignored: your list (anthropic/*) does not cover it"
     assert found.problems == (SettingProblem("project", message),)
 
 
 def test_a_project_cannot_list_models_where_the_user_lists_none():
     found = resolve_settings("nested", [project(models=["openai/*"])])
     assert found.settings.models is None
-    message = "models ignored: a project can only narrow your own list"
+    message = "models ignored: a project can only shorten your list"
     assert found.problems == (SettingProblem("project", message),)
 
 

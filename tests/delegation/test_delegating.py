@@ -124,7 +124,7 @@ async def test_spawns_above_the_limit_of_a_root_call_are_refused(home):
     first, second = answers(events)
     assert first.startswith("=== 1 worker: ok ===")
     assert second.startswith(
-        "The agents below this call have started 2 runs and may start 2 (max_spawns); 2 more were"
+        "The child runs of this call have started 2 runs and may start 2 (max_spawns); 2 more were"
     )
     assert sum(isinstance(one.event, RunQueued) for one in events) == 3
 
@@ -133,7 +133,7 @@ async def test_task_of_an_ancestor_cannot_be_delegated(home):
     async with opened(home) as retinue, retinue.events(deltas=False) as watcher:
         await led(retinue, action("delegate", SPAWN, {"agent": "lead", "task": "{prompt}"}), action("say", "Done."))
         (answer,) = answers(list(watcher.drain()))
-    assert answer.startswith("lead was already given this task, or nearly the same one, further up.")
+    assert answer.startswith("lead was already given this task, or nearly the same one, by a parent run.")
 
 
 async def test_four_slots_are_enough_for_three_levels_of_four_each(home):
@@ -222,7 +222,7 @@ async def test_old_pi_runs_without_delegation_and_reports_it(home):
     async with opened(home, version=OLD) as retinue:
         result = await led(retinue, action("report"))
     assert reported(result)["configured"]["tools"] == ["read", "bash"]
-    assert any(notice.startswith("The agent cannot delegate here") for notice in result.actual.notices)
+    assert any(notice.startswith("The agent cannot delegate") for notice in result.actual.notices)
 
 
 async def test_several_delegation_calls_of_one_message_are_all_answered(home):

@@ -136,7 +136,7 @@ async def test_delegated_answer_over_200_kib_is_cut_and_names_where_the_rest_is(
         (worker,) = [one for one in await retinue.sessions() if one.agent == "worker"]
     notice, rest, head = result.text.removesuffix("!").split("\n", 2)
     assert notice == "[TRUNCATED: showing first 201 of 300 lines, 200.0 KB of 300.0 KB]"
-    assert rest == f"[Read the rest with: retinue sessions output {worker.session[:8]} --start 201]"
+    assert rest == f"[Read the remaining output with: retinue sessions output {worker.session[:8]} --start 201]"
     assert long.startswith(head)
     assert len(head) == 200 * 1024
 
@@ -158,7 +158,7 @@ async def test_several_delegated_answers_over_200_kib_name_every_session(opened)
     sessions = f"1 worker {ids['a']}, 2 worker {ids['b']}"
     assert answer.split("\n")[:3] == [
         "[TRUNCATED: showing first 5 of 5 lines, 200.0 KB of 300.0 KB]",
-        f"[Read each answer whole with: retinue sessions output ID; the IDs: {sessions}]",
+        f"[Read each complete answer with: retinue sessions output ID; the IDs: {sessions}]",
         "=== 1 worker: ok ===",
     ]
 
@@ -171,7 +171,7 @@ async def test_whole_prompt_of_a_chain_step_cannot_be_delegated(opened):
         await retinue.chain([("worker", "Look."), ("lead", "Sum up {previous}")])
         events = list(watcher.drain())
     (answer,) = answers(events)
-    assert answer.startswith("lead was already given this task, or nearly the same one, further up.")
+    assert answer.startswith("lead was already given this task, or nearly the same one, by a parent run.")
     assert [depth for depth, _ in ends(events)] == [1, 2, 1]
 
 
@@ -210,7 +210,7 @@ async def test_process_without_a_socket_loses_its_delegation_tools_with_a_notice
         result = await led(retinue, "pilot", "worker: x")
     assert result.failure is None
     assert result.actual.tools_removed == (RemovedTool(SPAWN, "home"), RemovedTool("agent_info", "home"))
-    assert any(notice.startswith("The agent's tools to delegate were left out") for notice in result.actual.notices)
+    assert any(notice.startswith("The agent's delegation tools were left out") for notice in result.actual.notices)
     assert caplog.records
 
 

@@ -377,8 +377,8 @@ async def test_call_in_this_process_without_a_tool_or_with_an_endless_id_is_answ
     async with stage.leading():
         unknown = await stage.delegations[0].call("bash", "toolu_1", {})
         endless = await stage.delegations[0].call(SPAWN, "x" * 1025, WORK)
-    assert unknown == DelegationAnswer("There is no tool 'bash'. Tools: spawn_subagent, agent_info.", is_error=True)
-    assert endless == DelegationAnswer("The id of a tool call has at most 1024 characters.", is_error=True)
+    assert unknown == DelegationAnswer("Unknown tool: bash. Tools: spawn_subagent, agent_info.", is_error=True)
+    assert endless == DelegationAnswer("The id of a tool call may have at most 1024 characters.", is_error=True)
 
 
 async def test_call_in_this_process_after_the_end_of_its_run_starts_nothing(stage):

@@ -93,6 +93,6 @@ async def test_random_stops_leave_only_ended_runs_and_free_slots(tmp_path: Path,
         assert [slots.value for slots in orchestrator._slots.values()] == [size]
     begun = {one.origin.run: one.origin for one in events if isinstance(one.event, RunQueued)}
     ended = [one.origin.run for one in events if isinstance(one.event, RunEnded)]
-    assert sorted(ended) == sorted(begun), "each of them once"
+    assert sorted(ended) == sorted(begun), "each placeholder once"
     for place, run in enumerate(ended):
         assert begun[run].parent_run not in ended[:place], "no run ends before those it asked for"

@@ -184,7 +184,7 @@ async def test_without_a_summary_old_tool_results_are_cut(tmp_path, summary, rea
     assert failed.message == f"The earlier conversation could not be summarized: {reason}."
     assert "long tool results were cut" in cut.message
     assert cut.compaction is None
-    assert results[0] == "x" * 1024 + "\n[… the rest of 2.9 KB was left out to save room]"
+    assert results[0] == "x" * 1024 + "\n[… the remainder of 2.9 KB was left out to save space]"
     assert results[-1] == "x" * 3000
     assert events[-1].stop_reason == "stop"
 
@@ -215,7 +215,7 @@ async def test_conversation_that_is_refused_twice_fails_with_the_reason(tmp_path
     events = await run(model, tmp_path, ContextWindow(1_000_000))
     assert len(model.requests) == 6
     assert events[-1].error == (
-        f"The conversation exceeds the model's context window and cannot be made shorter. {OVERFLOW}"
+        f"The conversation exceeds the model's context window and cannot be shortened further. {OVERFLOW}"
     )
 
 
@@ -232,7 +232,7 @@ async def test_task_that_is_too_long_by_itself_fails_without_a_summary(tmp_path)
             stop_reason="error",
             model="maker/model",
             usage=Usage(turns=1),
-            error=f"The conversation exceeds the model's context window and cannot be made shorter. {OVERFLOW}",
+            error=f"The conversation exceeds the model's context window and cannot be shortened further. {OVERFLOW}",
         )
     ]
 

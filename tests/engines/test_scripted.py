@@ -196,11 +196,14 @@ async def test_without_a_script_a_default_answer_is_given(tmp_path):
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [
-        ("{", "RETINUE_SCRIPT is no script: Input data was truncated."),
-        ('{"stpes": []}', "RETINUE_SCRIPT is no script: Object contains unknown field `stpes`."),
-        ('{"steps": [{"say": 3}]}', "RETINUE_SCRIPT is no script: Expected `str | null`, got `int`"),
-        ('{"steps": [{}]}', "RETINUE_SCRIPT is no script: a step needs exactly one of"),
-        ('{"steps": [{"say": "a", "hang": true}]}', "RETINUE_SCRIPT is no script: a step needs exactly one of"),
+        ("{", "RETINUE_SCRIPT is not a valid script: Input data was truncated."),
+        ('{"stpes": []}', "RETINUE_SCRIPT is not a valid script: Object contains unknown field `stpes`."),
+        ('{"steps": [{"say": 3}]}', "RETINUE_SCRIPT is not a valid script: Expected `str | null`, got `int`"),
+        ('{"steps": [{}]}', "RETINUE_SCRIPT is not a valid script: a step needs exactly one of"),
+        (
+            '{"steps": [{"say": "a", "hang": true}]}',
+            "RETINUE_SCRIPT is not a valid script: a step needs exactly one of",
+        ),
         ("/nowhere/script.json", "Cannot read the script /nowhere/script.json: No such file or directory."),
     ],
 )
@@ -214,7 +217,7 @@ def test_invalid_script_is_an_error_with_the_reason(script, complaint):
 def test_malformed_script_file_is_an_error(tmp_path, content):
     path = tmp_path / "script.json"
     path.write_bytes(content)
-    with pytest.raises(EngineError, match="is no script"):
+    with pytest.raises(EngineError, match="is not a valid script"):
         scripted.load_script(path)
 
 

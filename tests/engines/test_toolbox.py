@@ -100,7 +100,8 @@ async def test_huge_result_is_truncated_with_a_notice():
     outcome = await call(flood, {})
     assert outcome.text.startswith("line\nline\n")
     assert outcome.text.endswith(
-        "\n\n[Showing the first 2000 of 100001 lines, 9.8 KB of 488.3 KB. Ask for less to see the rest.]"
+        "\n\n[Showing the first 2000 of 100001 lines, 9.8 KB of 488.3 KB. Ask for a smaller part to see the "
+        "remainder.]"
     )
     assert len(outcome.text) < MAX_TOOL_BYTES + 200
 

@@ -263,7 +263,7 @@ def test_a_message_that_finalizes_within_the_last_turn_is_kept_and_the_next_one_
 def test_tokens_and_money_are_summed_over_messages(limits, usage, reason):
     failure = BudgetGuard(Budget(limits)).observe(turn(**usage), 0.0)
     assert failure and failure.reason == reason
-    assert "Resume it, or raise " + reason in failure.message
+    assert "Resume the session, or raise " + reason in failure.message
 
 
 # -- output ----------------------------------------------------------------------------------------

@@ -54,8 +54,8 @@ def test_request_that_cannot_fit_fails_and_the_message_names_the_need():
     decision = make_request(budget, size()).decision
     assert decision == Failure(
         ErrorCode.BUDGET,
-        "Budget of tokens too small (2000 of 3000 spent, the next request needs 1512) before a final answer; the run "
-        "was stopped and what it had was kept. Resume it, or raise max_tokens.",
+        "Budget of tokens too small (2000 of 3000 spent, the next request needs 1512) before a final answer; the "
+        "run was stopped and its partial output was kept. Resume the session, or raise max_tokens.",
         reason="max_tokens",
     )
 

@@ -134,7 +134,7 @@ def test_unreadable_file_is_left_unchanged(host, tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
-        with pytest.raises(UnsupportedConfigError, match="it is a "):
+        with pytest.raises(UnsupportedConfigError, match="the path is a "):
             install(host, tmp_path / name)
 
 
@@ -152,7 +152,7 @@ def test_file_that_changes_between_plan_and_write_is_left_unchanged(tmp_path):
     file.write_bytes(sample_config(host))
     change = plan_install(file, host.editor, host.make_entry(COMMAND, None, ()))
     file.write_text("{}")
-    with pytest.raises(UnsupportedConfigError, match="changed meanwhile"):
+    with pytest.raises(UnsupportedConfigError, match="changed in the meantime"):
         apply_change(change)
     assert file.read_text() == "{}"
 
@@ -263,7 +263,7 @@ def test_missing_command_is_a_fault_with_what_to_do(host, tmp_path):
     install(host, host.config_path(machine, tmp_path), command=("/nowhere/retinue",))
     (found,) = find_installations(machine, tmp_path)
     assert found.status.fault == (
-        f"{host.title} starts a program that is not there (/nowhere/retinue). "
+        f"{host.title} starts a program that does not exist (/nowhere/retinue). "
         f"Run: retinue install {host.name} --project"
     )
 
@@ -274,4 +274,4 @@ def test_missing_extension_is_a_fault(tmp_path):
     apply_change(plan_install(host.config_path(machine, None), host.editor, entry))
     (found,) = find_installations(machine, tmp_path / "elsewhere")
     assert found.status.fault
-    assert "loads an extension that is not there any more (file:///nowhere/index.js)" in found.status.fault
+    assert "loads an extension that no longer exists (file:///nowhere/index.js)" in found.status.fault

@@ -294,7 +294,7 @@ async def test_server_fault_ends_its_connection_is_logged_and_reaches_no_run(tmp
     async with FaultyStore(runtime / "state") as store:
         runs = WaitingRuns(runtime, store=store)
         async with runs.waiting() as (owner,):
-            with pytest.raises(ProcessUnreachableError, match="It ended before it had answered"):
+            with pytest.raises(ProcessUnreachableError, match="The process ended before it answered"):
                 async with open_connection(owner.control) as control:
                     await control.request(SteerCommand("f" * 32, "x"), SteerReply)
             async with open_connection(owner.control) as control:
@@ -310,7 +310,7 @@ async def test_clients_beyond_max_clients_are_declined(runs):
             for client in clients:
                 client.connect(owner.control)
                 client.sendall(HELLO)
-            with pytest.raises(ProcessUnreachableError, match="32 others are connected already"):
+            with pytest.raises(ProcessUnreachableError, match="32 clients are connected, which is the limit"):
                 async with open_connection(owner.control):
                     pass
         finally:
@@ -349,7 +349,7 @@ def test_socket_of_a_killed_process_is_stale_and_removed(tmp_path, stale_socket)
 
 
 async def test_connecting_to_a_stale_socket_fails_and_removes_it(stale_socket):
-    with pytest.raises(ProcessUnreachableError, match="Its process is gone"):
+    with pytest.raises(ProcessUnreachableError, match="The process has ended"):
         async with open_connection(str(stale_socket)):
             pass
     assert not stale_socket.exists()
@@ -383,6 +383,6 @@ async def test_run_continues_without_a_socket(runs, caplog):
         assert owner.control is None
     (record,) = caplog.records
     assert record.getMessage() == (
-        "Other processes cannot watch or cancel the runs of this one: no socket (not a private folder of this user). "
-        "The runs go on."
+        "Other processes cannot watch or cancel the runs of this process, because it has no socket (not a private "
+        "folder of this user). The runs continue."
     )

@@ -117,7 +117,7 @@ def test_diagnosis_has_only_known_facts():
 
 def test_diagnosis_of_an_idle_agent_has_no_events():
     assert collect(OutputBytesCounted(raw=5), ProcessEnded(ProcessEnd(1))).best_answer() == (
-        "The subagent ended before it did anything: it wrote no message and called no tool.",
+        "The subagent ended without a message and without a tool call.",
         DIAGNOSIS,
     )
 
@@ -149,7 +149,7 @@ def test_good_end_is_no_failure(events):
             Failure(
                 ErrorCode.PROVIDER,
                 "The model provider failed: 429 rate limit\n"
-                "What it wrote is kept. Try again later, or give the agent fallback_models.",
+                "The partial answer was kept. Try again later, or give the agent fallback_models.",
                 "rate_limit",
             ),
         ),
@@ -158,7 +158,7 @@ def test_good_end_is_no_failure(events):
             Failure(
                 ErrorCode.PROVIDER,
                 "The model provider failed: no reason given\n"
-                "It left no text; its session keeps what it did. Run the task again, or use another model.",
+                "The answer is empty; the session has the tool calls. Run the task again, or use another model.",
                 "other",
             ),
         ),
@@ -166,7 +166,8 @@ def test_good_end_is_no_failure(events):
             (Text("half"), message_end("aborted")),
             Failure(
                 ErrorCode.ABORTED,
-                "The agent's last turn was aborted. What it wrote is kept. Run the task again, or resume the session.",
+                "The agent's last turn was aborted. The partial answer was kept. Run the task again, or resume the "
+                "session.",
                 "aborted",
             ),
         ),
@@ -174,7 +175,7 @@ def test_good_end_is_no_failure(events):
             (Text("half"), message_end("length")),
             Failure(
                 ErrorCode.OUTPUT_LIMIT,
-                "The model reached its output limit before the answer was complete. What it wrote is kept. "
+                "The model reached its output limit before the answer was complete. The partial answer was kept. "
                 "Ask for a shorter answer, split the task, or use a model with a larger limit.",
                 "length",
             ),
@@ -183,7 +184,7 @@ def test_good_end_is_no_failure(events):
             (Text("look"), CALL, TOOL_USE, RETURNED),
             Failure(
                 ErrorCode.ENGINE,
-                "The agent ended without a final message. What it wrote is kept. "
+                "The agent ended without a final message. The partial answer was kept. "
                 "Run the task again, or resume the session.",
                 "no_final_message",
             ),
@@ -192,7 +193,7 @@ def test_good_end_is_no_failure(events):
             (CALL, TOOL_USE, RETURNED, Text(" "), STOP),
             Failure(
                 ErrorCode.ENGINE,
-                "The agent's last message is empty. It left no text; its session keeps what it did. "
+                "The agent's last message is empty. The answer is empty; the session has the tool calls. "
                 "Run the task again, or resume the session.",
                 "empty_answer",
             ),

@@ -44,14 +44,14 @@ def nested(levels: int):
             "$.items ($ref): 'https://example.org/x.json' is outside",
         ),
         ({"items": {"$ref": "other.json"}}, "$.items ($ref): 'other.json' is outside the schema"),
-        ({"items": {"$ref": "#/$defs/x"}}, "$.items ($ref): '#/$defs/x' refers to no schema"),
-        ({"default": {"$ref": "file:///x"}, "$ref": "#/default"}, "$ ($ref): '#/default' refers to no schema"),
-        ({"$ref": "#"}, "$ ($ref): leads to itself without end"),
-        ({"anyOf": [{"type": "null"}, {"not": {"$ref": "#"}}]}, "leads to itself without end"),
+        ({"items": {"$ref": "#/$defs/x"}}, "$.items ($ref): '#/$defs/x' does not refer to a schema"),
+        ({"default": {"$ref": "file:///x"}, "$ref": "#/default"}, "$ ($ref): '#/default' does not refer to a schema"),
+        ({"$ref": "#"}, "$ ($ref): refers to itself without end"),
+        ({"anyOf": [{"type": "null"}, {"not": {"$ref": "#"}}]}, "refers to itself without end"),
         ({"items": {"$dynamicRef": "#x"}}, "$.items ($dynamicRef): is not supported"),
         ({"items": {"$id": "https://example.org/"}}, "$.items ($id): is not supported"),
-        ({"items": {"pattern": "("}}, "$.items (pattern): '(' is no regular expression"),
-        ({"patternProperties": {"[": {}}}, "$ (pattern): '[' is no regular expression"),
+        ({"items": {"pattern": "("}}, "$.items (pattern): '(' is not a regular expression"),
+        ({"patternProperties": {"[": {}}}, "$ (pattern): '[' is not a regular expression"),
     ],
 )
 def test_unusable_schema_is_refused_within_a_second_with_path_and_rule(schema, problem):
@@ -101,12 +101,12 @@ def test_work_of_a_validation_is_bounded():
     slow = parse_schema({"pattern": "^(a|a|b)*(a|ab)*$"})
     unique = parse_schema({"uniqueItems": True})
     assert find_violations(parse_schema(TREE), deep) == "$ (depth): the result is nested too deeply"
-    assert "references are followed" in str(find_violations(parse_schema(doubling(40)), "x"))
+    assert "references would be followed" in str(find_violations(parse_schema(doubling(40)), "x"))
     assert "(pattern)" in str(find_violations(slow, "ab" * 40 + "!"))
     assert "(size)" in str(find_violations({}, "x" * 2**21))
     assert find_violations(unique, [{"n": n} for n in range(50_000)]) is None
     assert find_violations(unique, [{"a": 1, "b": 2}, {"b": 2, "a": 1}]) == (
-        "$ (uniqueItems): has the same item more than once"
+        "$ (uniqueItems): contains the same item more than once"
     )
 
 

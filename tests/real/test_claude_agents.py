@@ -114,7 +114,7 @@ async def test_available_agents_are_announced_without_persona_and_memory(make_re
         ([native_call("strange", "x")], 'Agent "strange" '),
         (
             [native_call("worker", [DONE]), native_call("worker", "More.")],
-            "The agents below this call have started 1 run and may start 1",
+            "The child runs of this call have started 1 run and may start 1",
         ),
     ],
     ids=["unknown", "nobody", "not accepted", "too many"],
@@ -146,7 +146,7 @@ async def test_native_agent_call_with_the_task_of_an_ancestor_is_refused(make_re
     async with make_retinue() as retinue, retinue.events(deltas=False) as watcher:
         await retinue.run_plan(Plan(tasks=(Task(agent="lead", prompt="Lead on."),)), retinue.call("nested"))
         (answer,) = answers(watcher.drain())
-    assert answer.startswith("lead was already given this task, or nearly the same one, further up.")
+    assert answer.startswith("lead was already given this task, or nearly the same one, by a parent run.")
 
 
 async def test_parallel_native_agent_calls_are_runs_with_their_own_call_ids(make_retinue):
@@ -169,7 +169,7 @@ async def test_unsupported_native_agent_options_are_reported(make_retinue):
         _, events = await run_lead(retinue, wants, DONE)
     ignored, model = actual(events)[2].notices
     assert ignored.startswith("Ignored parameters: isolation, run_in_background. ")
-    assert model == "Ignored model: the user's setting models lists none that a call may choose"
+    assert model == "Ignored model: the setting models lists no model that a call may choose"
 
 
 async def test_spawn_subagent_runs_chains_and_parallel_tasks_in_the_same_process(make_retinue):

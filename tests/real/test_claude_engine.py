@@ -347,7 +347,7 @@ async def test_background_process_of_a_claude_run_ends_with_the_run(open_retinue
     async with open_retinue(worker()) as retinue:
         result = await retinue.run("worker", script64([bash(command), {"text": "ok"}]))
         assert result.failure is None
-        assert "The agent left 1 process running in the background: ended." in result.actual.notices
+        assert "The agent left 1 process running in the background, which Retinue ended." in result.actual.notices
         assert not is_alive(int((project / "pid").read_text()))
 
 
@@ -378,7 +378,7 @@ async def test_session_missing_in_claude_code_continues_from_the_stored_messages
         again = await retinue.run("worker", f"What was it? {ANSWERS}", session=first.session)
         third = await retinue.run("worker", f"And now? {ANSWERS}", session=first.session)
     assert (again.failure, again.session) == (None, first.session)
-    assert any("goes on from the stored messages" in notice for notice in again.actual.notices)
+    assert any("continues from the stored messages" in notice for notice in again.actual.notices)
     assert "Remember 1234." in server.requests[1].messages[0].text
     assert (third.failure, third.actual.notices) == (None, ())
 
@@ -402,7 +402,7 @@ async def test_damaged_record_of_claude_code_is_kept_and_the_session_continues(
         again = await retinue.run("worker", f"What was it? {ANSWERS}", session=first.session)
         third = await retinue.run("worker", f"And now? {ANSWERS}", session=first.session)
     assert (again.failure, again.session) == (None, first.session)
-    notice = f"Claude Code's own record {file} is damaged. It is kept as it is. "
+    notice = f"Claude Code's own record {file} is damaged. The file was left unchanged, "
     notice += "The session continues from the stored messages."
     assert again.actual.notices == (notice,)
     assert (third.failure, third.actual.notices) == (None, ())

@@ -101,7 +101,7 @@ async def test_runs_of_all_programs_share_one_spawn_count(make_retinue, programs
         await retinue.run_plan(plan, retinue.call("nested"))
         events = list(watcher.drain())
     assert answers(events)[1].startswith(
-        "The agents below this call have started 2 runs and may start 2 (max_spawns); 1"
+        "The child runs of this call have started 2 runs and may start 2 (max_spawns); 1"
     )
     assert sum(isinstance(one.event, RunQueued) for one in events) == 3
 

@@ -329,7 +329,7 @@ async def test_background_process_of_a_pi_run_ends_with_the_run(open_retinue, pr
             "worker", script64([{"tool": "bash", "args": {"command": command}}, {"text": "ok"}])
         )
         assert result.failure is None
-        assert "The agent left 1 process running in the background: ended." in result.actual.notices
+        assert "The agent left 1 process running in the background, which Retinue ended." in result.actual.notices
         assert not is_alive(int((project / "pid").read_text()))
 
 

@@ -67,5 +67,5 @@ async def test_pi_that_exits_at_its_start_is_a_spawn_failure_with_its_reason(cal
     _, answer = await call_on_crashing_pi(EXIT, "fanout", event="%s")
     text = answer["content"][0]["text"]
     assert text.startswith(
-        "✗ a: error — Failed to spawn sub-agent process: pi could not begin: the extension gives up"
+        "✗ a: error — Failed to spawn sub-agent process: pi could not start: the extension gives up"
     )

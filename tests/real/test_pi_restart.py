@@ -289,7 +289,7 @@ async def test_agents_stopped_by_an_orderly_end_are_logged_as_stopped(pi_home, t
         await pi.end()
     started, ended = read_log(file)
     assert (started["status"], ended["status"], ended["exitCode"]) == ("running", "error", 130)
-    assert ended["errorMessage"].startswith("Stopped before it was done")
+    assert ended["errorMessage"].startswith("Cancelled before it completed")
     assert ended["messages"][0]["content"][0] == {"type": "text", "text": "I wait."}
 
 

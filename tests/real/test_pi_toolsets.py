@@ -62,7 +62,7 @@ async def test_damaged_session_file_is_moved_aside_and_the_session_continues(cal
     assert sorted(file.parent.glob(f"scout_{session}*")) == sorted([file, kept])
     assert kept.read_bytes() == damaged
     notice = (
-        f"pi cannot read its own session file {file}. It was moved to {kept}. "
+        f"pi cannot read its own session file {file}. The file was moved to {kept}. "
         "The session continues from the stored messages."
     )
     records = [path.read_text() for path in (tmp_path / "state" / "sessions").rglob("*.jsonl")]

@@ -107,7 +107,7 @@ async def test_every_fallback_model_gets_its_turn(scratch_home):
 async def test_failure_hint_suggests_fallback_models_only_if_the_agent_has_none(scratch_home, agent, advice):
     result, _, _ = await run(scratch_home, *[[fail(OVERLOADED)]] * 3, agent=agent, retry_attempts=1)
     assert result.failure
-    assert result.failure.message.endswith(f"It left no text; its session keeps what it did. {advice}")
+    assert result.failure.message.endswith(f"The answer is empty; the session has the tool calls. {advice}")
     assert len(result.actual.attempts) == 1 + len(agent.fallback_models)
 
 
@@ -137,8 +137,8 @@ async def test_bad_request_is_not_sent_to_another_model(scratch_home):
     assert result.failure == Failure(
         ErrorCode.PROVIDER,
         "The model provider failed: 400 Bad Request: 'timeout' must be a number\n"
-        "It left no text; its session keeps what it did. The provider does not accept this request: sending it again "
-        "does not help. Check the task, its files, and the agent's model and settings.",
+        "The answer is empty; the session has the tool calls. The provider does not accept this request: the same "
+        "request will fail again. Check the task, its files, and the agent's model and settings.",
         "bad_request",
     )
     assert [spec.model for spec in specs] == ["big"]

@@ -29,8 +29,8 @@ LEAD = Agent(name="lead", tools=("read", "subagent"))
 STATES_COST = structs.replace(CAPABILITIES, reports_cost=True)
 TWENTY = Usage(input=15, output=5, cost=0.02)
 SPENT = (
-    "This conversation's budget of tokens is spent ({} of {}); the run was not started. "
-    "Do without it, or raise max_conversation_tokens."
+    "This conversation's budget of tokens is spent ({} of {}); the run was not started. Continue without this run, "
+    "or raise max_conversation_tokens."
 )
 
 
@@ -74,7 +74,7 @@ async def test_run_is_stopped_when_the_conversation_budget_is_spent(scratch_home
     assert second.failure
     assert second.failure.message == (
         "This conversation's budget of tokens is spent (100 of 90) before a final answer; the run was stopped and "
-        "what it had was kept. Resume it, or raise max_conversation_tokens."
+        "its partial output was kept. Resume the session, or raise max_conversation_tokens."
     )
 
 

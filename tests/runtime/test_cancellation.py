@@ -129,7 +129,7 @@ async def test_cancelling_while_opening_closes_all_opened_parts(scratch_home, tm
 
 async def test_closed_retinue_runs_nothing_and_can_be_opened_again(scratch_home, tmp_path):
     retinue = stage(scratch_home, reply("ok"), store=None, state=tmp_path / "s")
-    with pytest.raises(RuntimeError, match="Open Retinue with `async with` first"):
+    with pytest.raises(RuntimeError, match="Open this Retinue with `async with` first"):
         await retinue.run("explorer", "x")
     for _ in range(2):
         async with retinue:

@@ -13,7 +13,7 @@ from retinue.model.tool_names import FINALIZE_TOOL
 
 pytestmark = VIRTUAL_TIME
 
-LINGERED = "The agent had answered and its engine did not return within 2s: it was ended."
+LINGERED = "The agent answered, but its engine did not return within 2s and was ended."
 PENDING, REPORTED = Completion.PENDING, Completion.REPORTED
 
 
@@ -51,8 +51,8 @@ async def test_notices_after_the_report_do_not_prolong_the_grace(scratch_home):
 async def test_engine_that_never_reports_is_stopped_by_the_idle_guard_and_the_answer_is_kept(scratch_home):
     result = await run(scratch_home, PENDING, reply("the answer"), HangStep(), idle_timeout=180)
     idle = (
-        "Nothing happened for 180s while no tool was running; the run was stopped and what it had was kept. "
-        "Resume it, or raise idle_timeout."
+        "Nothing happened for 180s while no tool was running; the run was stopped and its partial output was kept. "
+        "Resume the session, or raise idle_timeout."
     )
     assert outcome(result) == (None, "the answer", 180, (idle,))
 

@@ -71,8 +71,8 @@ async def test_stalled_subscriber_is_cut_off_with_an_error():
         for number in range(MAX_QUEUED_EVENTS + 1):
             bus.publish(durable(number))
             seen += len(awake.drain())
-        with pytest.raises(SubscriberLaggedError, match="read the rest from the store"):
+        with pytest.raises(SubscriberLaggedError, match="read the remaining events from the store"):
             await anext(stalled)
-        with pytest.raises(SubscriberLaggedError, match="read the rest from the store"):
+        with pytest.raises(SubscriberLaggedError, match="read the remaining events from the store"):
             stalled.drain()
     assert seen == MAX_QUEUED_EVENTS + 1

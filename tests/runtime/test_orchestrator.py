@@ -148,7 +148,7 @@ async def test_chain_with_an_unusable_agent_is_refused_as_a_whole(scratch_home):
 async def test_a_call_takes_one_to_sixteen_tasks(scratch_home, count):
     async with stage(scratch_home, reply("ok")) as retinue:
         plan = Plan(tasks=tuple(Task(agent=agent, prompt=task) for agent, task in tasks(count)), mode=Mode.PARALLEL)
-        with pytest.raises(RefusedError, match=f"A call takes 1 to 16 tasks .* it had {count}") as refused:
+        with pytest.raises(RefusedError, match=f"A call takes 1 to 16 tasks .* this call has {count}") as refused:
             await retinue.run_plan(plan, retinue.call("fanout"))
         assert refused.value.failure.code is ErrorCode.INVALID_INPUT
         assert list(await retinue.sessions()) == []

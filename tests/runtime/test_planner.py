@@ -37,9 +37,9 @@ async def failure_of(home, task=None, **options):
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        ("", "The task is empty: say what is to be done"),
-        (" \n\t", "The task is empty: say what is to be done"),
-        ("a\0b", "The task contains a NUL byte: remove it, or name the file it is in"),
+        ("", "The task is empty: write what the agent is to do"),
+        (" \n\t", "The task is empty: write what the agent is to do"),
+        ("a\0b", "The task contains a NUL byte: remove the byte, or name the file that contains it"),
         ("x" * (2**20 + 1), "The task has 1048577 bytes; the limit is 1048576 (max_task_bytes)."),
         ("é" * 2**19 + "x", "The task has 1048577 bytes; the limit is 1048576 (max_task_bytes)."),
     ],
@@ -89,8 +89,8 @@ async def test_disabled_setting_refuses_every_call(scratch_home):
         ("relative/path", "cwd must be an absolute path"),
         ("/tmp/../etc", "cwd must not contain '..' path segments"),
         ("/tmp\0x", "cwd must be an absolute path"),
-        ("/nowhere/at/all", "cwd does not exist: /nowhere/at/all. Create it, or name another."),
-        ("/dev/null", "cwd is not a directory: /dev/null. Create it, or name another."),
+        ("/nowhere/at/all", "cwd does not exist: /nowhere/at/all. Create the directory, or choose another."),
+        ("/dev/null", "cwd is not a directory: /dev/null. Create the directory, or choose another."),
     ],
 )
 async def test_a_working_directory_that_cannot_be_used_fails_the_task(scratch_home, cwd, message):
@@ -299,7 +299,7 @@ async def test_below_the_root_files_stay_within_the_callers_directory(scratch_ho
 @pytest.mark.parametrize("part", [{"head": 0}, {"tail": -1}, {"start": 0}, {"end": -5}])
 async def test_impossible_file_slice_is_refused(scratch_home, part):
     task = Task(agent="explorer", prompt="go", files=(FileSlice(path="a", **part),))
-    with pytest.raises(RefusedError, match="The task names a part of a that cannot be: lines count from 1"):
+    with pytest.raises(RefusedError, match="The task names an invalid range of a: lines are counted from 1"):
         await spec_of(scratch_home, task)
 
 
@@ -314,7 +314,7 @@ async def test_impossible_file_slice_is_refused(scratch_home, part):
     ],
 )
 async def test_a_field_of_a_wrong_type_is_refused_and_named(scratch_home, task):
-    with pytest.raises(RefusedError, match="The task has a field of a wrong type: Expected") as refused:
+    with pytest.raises(RefusedError, match="The task has a field of the wrong type: Expected") as refused:
         await spec_of(scratch_home, task)
     assert refused.value.failure.code is ErrorCode.INVALID_INPUT
 
@@ -349,7 +349,7 @@ async def test_skipped_project_agent_is_reported(scratch_home, tmp_path):
     async with stage(tmp_path, reply("ok")) as retinue, retinue.events() as events:
         result = await retinue.run("explorer", "look")
         shown = [s.event for s in events.drain() if isinstance(s.event, Notice)]
-    said = f"{shadow}: explorer may not run from here and was passed over"
+    said = f"{shadow}: explorer may not run from here and was ignored"
     assert result.spec.agent.layer == "builtin"
     assert result.actual.notices == (said,)
     assert shown == [Notice("planning", said)]

@@ -140,7 +140,7 @@ async def test_empty_steering_is_refused(scratch_home, text):
     async with at_work(scratch_home, AT_WORK, WaitForSteering(), reply("{steer}")) as scene:
         failure = await refusal(scene.retinue.steer(scene.run, text))
         assert failure.code is ErrorCode.INVALID_INPUT
-        assert failure.message == "The text is empty: say what the agent should know"
+        assert failure.message == "The message is empty: write what the agent should know"
         await scene.retinue.steer(scene.run, "go on")
     assert scene.result.text == "go on"
 
@@ -185,8 +185,8 @@ async def test_steering_an_unsteerable_engine_names_the_steerable_ones(scratch_h
         failure = await refusal(scene.retinue.steer(scene.run, "more"))
         go_on.set()
     assert failure.code is ErrorCode.UNSUPPORTED
-    assert "The scripted engine takes nothing while its agents work" in failure.message
-    assert "Engines whose agents can be steered: hearing." in failure.message
+    assert "The scripted engine cannot steer a running agent" in failure.message
+    assert "Engines that can: hearing." in failure.message
     assert (scene.result.text, scene.result.actual.notices) == ("done", ())
 
 
@@ -208,13 +208,13 @@ async def test_ended_queued_or_unknown_runs_cannot_be_steered_or_extended(scratc
             go_on.set()
         assert (steered.code, steered.reason) == (extended.code, extended.reason) == (ErrorCode.CONFLICT, "queued")
         assert steered.message == (
-            f"Run {waiting[:8]} waits for a slot: its agent has not begun, and nothing was said to it. "
-            "Try again once it has started."
+            f"Run {waiting[:8]} is queued: its agent has not started, and the message was not sent. Try again when "
+            "the run has started."
         )
         for work in (retinue.steer(waiting, "more"), retinue.extend(waiting, 60)):
             failure = await refusal(work)
             assert (failure.code, failure.reason) == (ErrorCode.CONFLICT, "ended")
-            assert failure.message == f"Run {waiting[:8]} has ended. Resume its session to go on."
+            assert failure.message == f"Run {waiting[:8]} has ended. Resume its session to continue."
         for work in (retinue.steer("f" * 32, "more"), retinue.extend("../..", 60)):
             failure = await refusal(work)
             assert failure.code is ErrorCode.SESSION_NOT_FOUND
@@ -226,7 +226,7 @@ async def test_steering_that_comes_too_late_is_reported_in_the_result(scratch_ho
         await scene.retinue.steer(scene.run, "too\nlate")
         told.set()
     assert await scene.events(SteeringDelivered) == []
-    sentence = "The run ended before its agent was given what it was told: too late"
+    sentence = "The run ended before the agent received this message: too late"
     assert await scene.events(Notice) == [Notice("steer_missed", sentence)]
     assert scene.result.actual.notices == (sentence,)
 
@@ -420,7 +420,7 @@ async def test_extension_must_be_positive_and_at_most_a_day(scratch_home, second
         failure = await refusal(scene.retinue.extend(scene.run, seconds))
         assert (failure.code, failure.message) == (
             ErrorCode.INVALID_INPUT,
-            "A run is given more than 0 and at most 86400 seconds at once",
+            "An extension must be more than 0 and at most 86400 seconds",
         )
         assert await scene.retinue.extend(scene.run, MAX_EXTENSION) == 900 + MAX_EXTENSION
         await scene.retinue.steer(scene.run, "go on")

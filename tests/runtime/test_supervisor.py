@@ -93,7 +93,7 @@ async def test_run_that_answers_and_never_exits_completes(scratch_home):
     result = await run(scratch_home, reply("the answer"), HangStep())
     assert (result.failure, result.exit_code, result.text) == (None, 0, "the answer")
     assert result.elapsed == 2
-    assert result.actual.notices == ("The agent had answered and its engine did not return within 2s: it was ended.",)
+    assert result.actual.notices == ("The agent answered, but its engine did not return within 2s and was ended.",)
 
 
 async def test_run_continues_if_the_agent_works_after_an_answer(scratch_home):

@@ -72,7 +72,7 @@ def test_lease_without_content_is_held(path):
     assert read_owner(path) is None
     assert acquire_lease(path, OWNER) is None
     assert busy_failure("a" * 32, None).message == (
-        f"Session {'a' * 32} is still running. Nothing was changed. Wait for it to end."
+        f"Session {'a' * 32} is still running. Nothing was changed. Wait until the run has ended."
     )
     lease.release()
 
@@ -81,9 +81,9 @@ def test_busy_failure_names_the_owner_and_the_cancel_command():
     failure = busy_failure("a" * 32, OWNER)
     assert failure.code == ErrorCode.SESSION_BUSY
     assert failure.message == (
-        f"Session {'a' * 32} is still running: process 4711 on box has carried out its run {'b' * 32} "
+        f"Session {'a' * 32} is still running: process 4711 on box is running its run {'b' * 32} "
         "since 1970-01-01 00:00:00 UTC. Nothing was changed. "
-        "Wait for it to end, or cancel it: retinue cancel aaaaaaaa."
+        "Wait until the run has ended, or cancel it: retinue cancel aaaaaaaa."
     )
     assert failure.detail == {"session": "a" * 32, "run": "b" * 32, "pid": 4711, "host": "box", "since": 0.0}
 

@@ -181,7 +181,7 @@ async def test_interrupted_session_that_cannot_be_ended_is_kept_and_not_resumed(
         failure = refusal.value.failure
         assert (failure.code, failure.reason) == (ErrorCode.STORAGE, reason)
         assert failure.message.startswith(
-            f"Session {session} was interrupted and cannot be continued now: its end cannot be saved, "
-            f"{os.strerror(number)} ({path}). What it had is kept, and nothing was started. {advice}"
+            f"Session {session} was interrupted and cannot be continued now, because its end cannot be saved: "
+            f"{os.strerror(number)} ({path}). Its stored output was kept, and nothing was started. {advice}"
         )
         await record_run(store, run_spec(session, "b" * 32))

@@ -12,7 +12,7 @@ from retinue.sessions.memory import MemoryStore
 
 GOOD = {"name": "a", "prompt": "x"}
 ID = "a1b2c3d4e5f6a7b8" + "0" * 16
-TOO_MANY = "A call takes 1 to 16 tasks (max_tasks); it had {}"
+TOO_MANY = "A call takes 1 to 16 tasks (max_tasks); this call has {}"
 SLICE = "must be a whole number, at least 1"
 
 
@@ -56,7 +56,7 @@ def message_of(result):
         ({"tasks": [{**GOOD, "name": 1}]}, "Parameter tasks[0].name must be a string"),
         ({"tasks": [{"name": "a"}]}, "Missing required parameter: tasks[0].prompt"),
         ({"tasks": [{**GOOD, "prompt": ["x"]}]}, "Parameter tasks[0].prompt must be a string"),
-        ({"tasks": [{**GOOD, "prompt": " \n"}]}, "The task is empty: say what is to be done"),
+        ({"tasks": [{**GOOD, "prompt": " \n"}]}, "The task is empty: write what the agent is to do"),
         ({"tasks": [{**GOOD, "cwd": 1}]}, "Parameter tasks[0].cwd must be a string"),
         ({"tasks": [{**GOOD, "profile": {}}]}, "Parameter tasks[0].profile must be a string"),
         ({"tasks": [{**GOOD, "resume": 7}]}, "Parameter tasks[0].resume must be a string"),
@@ -88,7 +88,9 @@ async def test_delegate_refuses_missing_or_mistyped_fields_by_name(fanout, argum
 async def test_max_tasks_limits_the_tasks_of_a_call(fanout):
     async with fanout(reply("done"), settings={"max_tasks": 2}) as host:
         assert host.tools()[0].input_schema["properties"]["tasks"]["maxItems"] == 2
-        assert message_of(await host.delegate("a", "b", "c")) == "A call takes 1 to 2 tasks (max_tasks); it had 3"
+        assert (
+            message_of(await host.delegate("a", "b", "c")) == "A call takes 1 to 2 tasks (max_tasks); this call has 3"
+        )
 
 
 @pytest.mark.parametrize("tool", ["get_subagent_output", "get_subagent_session"])

@@ -267,8 +267,8 @@ async def fetch_lines(fanout, text, **lines):
     ("lines", "text", "shown"),
     [
         ({"start": 2}, "two\nthree\n\n[Lines 2 to 3 of 3]", (2, 3, 3)),
-        ({"lines": 2}, "one\ntwo\n\n[Lines 1 to 2 of 3. Read on with start: 3]", (1, 2, 3)),
-        ({"start": 2, "lines": 1}, "two\n\n[Lines 2 to 2 of 3. Read on with start: 3]", (2, 2, 3)),
+        ({"lines": 2}, "one\ntwo\n\n[Lines 1 to 2 of 3. Continue with start: 3]", (1, 2, 3)),
+        ({"start": 2, "lines": 1}, "two\n\n[Lines 2 to 2 of 3. Continue with start: 3]", (2, 2, 3)),
         ({"start": 3.0, "lines": 10**30}, "three\n\n[Lines 3 to 3 of 3]", (3, 3, 3)),
     ],
 )

@@ -127,7 +127,7 @@ async def test_skills_are_scanned_once_per_call(fanout, scratch_home):
         ("~", "cwd must be an absolute path"),
         ("/tmp/../etc", "cwd must not contain '..' path segments"),
         ("/tmp/..", "cwd must not contain '..' path segments"),
-        ("/nonexistent/a..b", "cwd does not exist: /nonexistent/a..b. Create it, or name another."),
+        ("/nonexistent/a..b", "cwd does not exist: /nonexistent/a..b. Create the directory, or choose another."),
     ],
 )
 async def test_unusable_directory_fails_only_its_task(fanout, cwd, expected):
@@ -284,7 +284,7 @@ async def test_unknown_profile_whose_file_was_skipped_fails_with_the_reason(fano
     (window,) = result.details["windows"]
     assert window["errorMessage"] == (
         'Unknown profile: "scout". Available profiles: (none). '
-        f"Its file was found and skipped: {folder}/scout.md:3: readonly: 'perhaps' is not true or false"
+        f"The file of this agent was found and skipped: {folder}/scout.md:3: readonly: 'perhaps' is not true or false"
     )
 
 

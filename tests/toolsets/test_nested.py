@@ -146,7 +146,7 @@ async def test_parameters_of_other_delegation_tools_are_named_as_ignored(open_ho
     result, _ = await spawn(open_host, {**task_of("scout", "Look."), **more}, reply("done"))
     assert result.text == (
         f"done\n\nIgnored parameters: isolation, run_in_background. {SUPPORTED}\n\n"
-        "Ignored model and effort: the user's setting models lists none that a call may choose"
+        "Ignored model and effort: the setting models lists no model that a call may choose"
     )
 
 
@@ -241,7 +241,7 @@ async def test_chain_cancelled_between_steps_names_the_step_not_started(open_hos
         await anyio.lowlevel.checkpoint()
         result = await host.use({"mode": "chain", "tasks": tasks}, tool=SPAWN)
         group.cancel_scope.cancel()
-    assert re.match(r"Chain stopped at step [12] \((scout|writer)\): Stopped before it was done", result.text)
+    assert re.match(r"Chain stopped at step [12] \((scout|writer)\): Cancelled before it completed", result.text)
     assert (result.is_error, result.exit_code, len(host.specs)) == (True, 130, 1)
 
 

@@ -206,7 +206,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a, *a, *a]\nname: x\ndescription: y\n"
         (None, "config.yaml: is missing"),
         ("description: y\n", "config.yaml: has no name"),
         ("name: x\n", "config.yaml: has no description"),
-        ("- a\n- list\n", "config.yaml:1: the header is not a set of `key: value` lines"),
+        ("- a\n- list\n", "config.yaml:1: the header does not consist of `key: value` lines"),
         (BOMB, "config.yaml:1: YAML anchors and aliases (& and *) are not allowed; quote the value"),
         ("name: x\ndescription: !!python/object/apply:os.system [ls]\n", "config.yaml:2: YAML tags"),
         ("name: x\ndescription: " + "[" * 5000 + "]" * 5000, "config.yaml:2: the header is nested too deeply"),
@@ -219,7 +219,7 @@ async def test_broken_agent_folder_is_reported_and_affects_no_other(open_host, v
     result, _ = await use_tool(open_host, vault, {"agent": "broken", "task": "x"})
     text = result.text.replace(str(vault / "agents" / "broken") + "/", "")
     assert text.startswith("Unknown agent: broken. Available agents: ")
-    assert f"Its file was found and skipped: {reason}" in text
+    assert f"The file of this agent was found and skipped: {reason}" in text
     assert result.exit_code == 2
     fine, _ = await use_tool(open_host, vault, {"agent": "analyst", "task": "x"})
     assert fine.text == "done"

@@ -313,7 +313,7 @@ async def test_missing_vault_is_not_created_and_noted_by_the_run(open_retinue, t
     missing = str(tmp_path / "nowhere")
     async with open_retinue("scripted", reply("done"), settings={"vault": missing}) as retinue:
         result = await retinue.run("worker", "Do it.")
-    notice = f"The vault {missing} is not a folder: no agents are found there and no events written."
+    notice = f"The vault {missing} is not a folder: no agents are read from it and no events are written to it."
     assert (result.failure, result.actual.notices) == (None, (notice,))
     assert not Path(missing).exists()
 

@@ -31,7 +31,7 @@ async def call_tool(open_host, arguments, *, tool=SPAWN, **options):
         ({**TASK, "mode": "tree"}, "single", "Unknown mode: tree. Modes: single, chain, parallel"),
         ({**TASK, "mode": "Chain"}, "single", "Unknown mode: Chain. Modes: single, chain, parallel"),
         ({**TASK, "mode": ["chain"]}, "single", "Parameter mode must be a string"),
-        ({"tasks": [TASK]}, "single", "Mode single takes agent and task; tasks needs mode chain or parallel"),
+        ({"tasks": [TASK]}, "single", "Mode single needs agent and task; tasks needs mode chain or parallel"),
         ({"task": "x", "tasks": [TASK]}, "single", "Give agent and task, or tasks: not both task and tasks"),
         (
             {"mode": "chain", "task": "x", "tasks": [TASK]},
@@ -43,14 +43,18 @@ async def call_tool(open_host, arguments, *, tool=SPAWN, **options):
             "parallel",
             "Give agent and task, or tasks: not both agent and tasks",
         ),
-        ({**TASK, "mode": "chain"}, "chain", "Missing required parameter: tasks. Mode chain takes a list of them"),
+        ({**TASK, "mode": "chain"}, "chain", "Missing required parameter: tasks. Mode chain needs a list of tasks"),
         (
             {"mode": "parallel", "tasks": TASK},
             "parallel",
             "Parameter tasks must be a list of objects with agent and task",
         ),
-        ({"mode": "chain", "tasks": []}, "chain", "A call takes 1 to 16 tasks (max_tasks); it had 0"),
-        ({"mode": "parallel", "tasks": [TASK] * 17}, "parallel", "A call takes 1 to 16 tasks (max_tasks); it had 17"),
+        ({"mode": "chain", "tasks": []}, "chain", "A call takes 1 to 16 tasks (max_tasks); this call has 0"),
+        (
+            {"mode": "parallel", "tasks": [TASK] * 17},
+            "parallel",
+            "A call takes 1 to 16 tasks (max_tasks); this call has 17",
+        ),
         ({"mode": "chain", "tasks": [TASK, "x"]}, "chain", "Task 2: It must be an object with agent and task"),
         ({"mode": "chain", "tasks": [TASK, {"agent": "x"}]}, "chain", "Task 2: Missing required parameter: task"),
         ({"mode": "parallel", "tasks": [{**TASK, "cwd": 1}]}, "parallel", "Task 1: Parameter cwd must be a string"),
@@ -72,12 +76,18 @@ async def call_tool(open_host, arguments, *, tool=SPAWN, **options):
         (
             {"mode": "chain", "tasks": [{"agent": "explorer", "task": "Use {previous}."}, TASK]},
             "chain",
-            "The first step of a chain has nothing before it: take {previous} out of it, or put a step before it",
+            (
+                "The first step of a chain has no previous answer: remove {previous} from its task, or add a step "
+                "before it"
+            ),
         ),
         (
             {"mode": "chain", "tasks": [{"agent": "explorer", "task": " {task} "}, TASK]},
             "chain",
-            "The first step of a chain is itself what {task} stands for: say it there",
+            (
+                "The first step of a chain is the task that {task} is replaced by: write the task in full instead of "
+                "{task}"
+            ),
         ),
     ],
 )
@@ -153,8 +163,8 @@ async def test_nested_call_beyond_max_spawns_is_refused(open_host):
         await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN)
         result = await host.use({"mode": "parallel", "tasks": [TASK] * 2}, tool=SPAWN)
     message = (
-        "The agents below this call have started 2 runs and may start 3 (max_spawns); 2 more were refused and "
-        "nothing was started. Do the rest without delegating, or raise max_spawns in your config.toml."
+        "The child runs of this call have started 2 runs and may start 3 (max_spawns); 2 more were refused and "
+        "nothing was started. Do the remaining work without delegating, or raise max_spawns in your config.toml."
     )
     error = {"code": "spawn_limit", "message": message}
     assert result.text == message
@@ -171,7 +181,7 @@ async def test_unreached_chain_steps_do_not_count_for_max_spawns(open_host):
         result = await host.use(chain, tool=SPAWN)
     assert len(host.specs) == 2
     assert result.text.startswith(
-        "The agents below this call have started 2 runs and may start 3 (max_spawns); 2 more"
+        "The child runs of this call have started 2 runs and may start 3 (max_spawns); 2 more"
     )
 
 
@@ -206,8 +216,8 @@ async def test_run_cannot_delegate_its_own_task_unchanged(open_host, workplace):
         spelled = [await delegate_again(cwd=cwd) for cwd in ("", "/", "/.", "/link")]
         others = [await delegate_again(task="Only half of it."), await delegate_again(cwd="/below")]
     assert same.text == (
-        "explorer was already given this task, or nearly the same one, further up. Do it yourself, or delegate "
-        "a narrower part of it: name the file, the function or the item."
+        "explorer was already given this task, or nearly the same one, by a parent run. Do the task yourself, or "
+        "delegate a narrower part of it: name the file, the function or the item."
     )
     for one in (same, *spelled):
         assert one.details["results"][0]["error"]["code"] == "conflict"

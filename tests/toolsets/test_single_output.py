@@ -155,7 +155,7 @@ async def test_long_answer_is_truncated_in_text_and_complete_in_details(ask, who
     text = answer["content"][0]["text"]
     assert text.startswith(notice)
     second, _, head = text.removeprefix(notice).partition("\n")
-    assert second == f"[Read the rest with: retinue sessions output {answer['details']['runId']}{start}]"
+    assert second == f"[Read the remaining output with: retinue sessions output {answer['details']['runId']}{start}]"
     assert whole.startswith(head)
     assert len(head.encode()) <= 200 * 1024
     assert result_of(answer)["output"] == whole
@@ -180,7 +180,10 @@ async def test_failure_text_keeps_its_sections_with_long_output(ask):
     text = answer["content"][0]["text"]
     assert text.startswith("Subagent failed with exit code 124.\n\nError:\n")
     assert "[TRUNCATED: showing first 5000 of 6000 lines" in text
-    assert f"\n[Read the rest with: retinue sessions output {answer['details']['runId']} --start 5001]\n" in text
+    assert (
+        f"\n[Read the remaining output with: retinue sessions output {answer['details']['runId']} --start 5001]\n"
+        in text
+    )
     assert len(text.splitlines()) < 5020
     assert result_of(answer)["output"].endswith("line 5999")
     assert answer["details"]["error"]["code"] == "SUBAGENT_TIMEOUT"

@@ -64,7 +64,7 @@ async def test_unwritable_session_loses_no_answer(open_host, tmp_path):
     (tmp_path / "state").write_text("in the way")
     async with open_host(reply("done"), state=tmp_path / "state") as host:
         answer = await host.ask()
-    warning = "Warning: this session could not be stored. It is kept in memory until this process ends."
+    warning = "Warning: this session could not be stored. The session exists in memory until this process ends."
     assert answer["content"][0]["text"] == f"done\n\n{warning}"
     assert answer["details"]["results"][0]["output"] == "done"
     assert answer["details"]["results"][0]["exitCode"] == 0

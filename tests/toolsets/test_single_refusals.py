@@ -14,7 +14,7 @@ LEGACY = ["chain", "tasks", "async", "share", "worktree", "action", "id", "sessi
 GOOD = {"agent": "explorer", "task": "Find auth code"}
 TOO_LONG = (
     "The task has 1048577 bytes; the limit is 1048576 (max_task_bytes). "
-    "Put long material into a file and name the file in the task."
+    "Put long texts into a file and name the file in the task."
 )
 DISABLED = "Subagents are disabled in configuration"
 
@@ -83,9 +83,9 @@ async def test_input_that_is_no_object_is_refused(open_host, arguments):
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        (" \n ", "The task is empty: say what is to be done"),
-        ("a\0b", "The task contains a NUL byte: remove it, or name the file it is in"),
-        ("\ud800", "The task contains half a character (a lone surrogate): remove it"),
+        (" \n ", "The task is empty: write what the agent is to do"),
+        ("a\0b", "The task contains a NUL byte: remove the byte, or name the file that contains it"),
+        ("\ud800", "The task contains half a character (a lone surrogate): remove that character"),
         ("x" * (2**20 + 1), TOO_LONG),
     ],
     ids=["blank", "NUL", "surrogate", "long"],
@@ -193,7 +193,7 @@ async def test_agent_disabled_by_its_file_is_refused(open_host, agent_file, scra
     agent_file(scratch_home / ".pi" / "agent" / "agents", "scribe", "enabled: false")
     answer = await call_subagent(open_host, {**GOOD, "agent": "scribe"})
     message = (
-        'Agent "scribe" is switched off in ~/.pi/agent/agents/scribe.md. Nothing was started. '
+        'Agent "scribe" is disabled in ~/.pi/agent/agents/scribe.md. Nothing was started. '
         "Remove `enabled: false` there, or call another agent."
     )
     assert answer == refusal("SUBAGENT_DISABLED", message)
@@ -204,8 +204,9 @@ async def test_untrusted_project_agent_is_refused(open_host, agent_file, workpla
     asked = await call_subagent(open_host, {**GOOD, "agent": "scribe"})
     assert asked == refusal(
         "SUBAGENT_DISABLED",
-        f'Agent "scribe" is the project\'s own ({path}) and not trusted as it is now written. Nothing was started. '
-        'Look at it and accept it with `retinue agents trust scribe`, or set project_agents = "allow".',
+        f'Agent "scribe" belongs to this project ({path}) and has not been approved, or has changed since you '
+        "approved it. Nothing was started. Review and approve it with `retinue agents trust scribe`, or set "
+        'project_agents = "allow".',
     )
     denied = await call_subagent(open_host, {**GOOD, "agent": "scribe"}, settings={"project_agents": "deny"})
     assert denied["details"]["error"]["code"] == "SUBAGENT_DISABLED"
@@ -253,8 +254,8 @@ async def test_single_call_beyond_max_spawns_is_refused(open_host):
         first, second = await host.ask(), await host.ask()
     assert first["content"][0]["text"] == "done"
     message = (
-        "The agents below this call have started 1 run and may start 1 (max_spawns); 1 more was refused and nothing "
-        "was started. Do the rest without delegating, or raise max_spawns in your config.toml."
+        "The child runs of this call have started 1 run and may start 1 (max_spawns); 1 more was refused and nothing "
+        "was started. Do the remaining work without delegating, or raise max_spawns in your config.toml."
     )
     assert second == refusal("SUBAGENT_FAILED", message)
 

@@ -77,7 +77,7 @@ async def test_run_environment_marks_it_as_a_child(open_host):
 # -- tools of the run -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["explorer", "researcher", "reviewer", "implementer", "tester"])
+@pytest.mark.parametrize("name", ["explorer", "researcher", "reviewer", "tester"])
 @pytest.mark.parametrize("writing", [False, True], ids=["by default", "allow_write"])
 async def test_built_in_agents_have_only_read_tools(open_host, name, writing):
     async with open_host(reply("done"), settings={"allow_write": writing}) as host:
@@ -85,6 +85,17 @@ async def test_built_in_agents_have_only_read_tools(open_host, name, writing):
     (spec,) = host.specs
     assert spec.agent.tools.readonly
     assert {"read", "grep", "find", "ls"} <= set(spec.grant.tools) <= READING
+
+
+async def test_implementer_has_writing_tools_with_allow_write_only(open_host):
+    async with open_host(reply("done")) as host:
+        await host.ask("implementer")
+    async with open_host(reply("done"), settings={"allow_write": True}) as writing_host:
+        await writing_host.ask("implementer")
+    (spec,), (writing_spec,) = host.specs, writing_host.specs
+    assert set(spec.grant.tools) <= READING
+    assert {"write", "edit", "bash"} <= set(writing_spec.grant.tools)
+    assert "patch (unified diff)" in spec.system_prompt
 
 
 async def test_writing_tools_are_removed_without_allow_write(open_host):
@@ -148,7 +159,7 @@ async def test_agent_description_in_the_tool_is_one_sanitized_line(open_host, wo
     async with open_host(reply("ok")) as host:
         described = host.tools()[0].description
     (line,) = [line for line in described.splitlines() if line.startswith("- sly:")]
-    assert line.endswith(" (the project's own, not accepted by the user)")
+    assert line.endswith(" (belongs to the project, not approved by the user)")
     assert sum(line.startswith("- explorer:") for line in described.splitlines()) == 1
     assert "\x1b" not in described
     assert "\u202e" not in described

@@ -17,7 +17,9 @@ from retinue.sessions.memory import MemoryStore
 ID = "550e8400e29b41d4a716446655440000"
 UUID = "550e8400-e29b-41d4-a716-446655440000"
 SCOUT = Agent(name="scout", body="You scout.", tools=("read", "bash"), append_system_prompt="Be brief.")
-NOT_FINALIZED = "The agent ended without a valid subagent_finalize call. What it did is kept: resume the session."
+NOT_FINALIZED = (
+    "The agent ended without a valid subagent_finalize call. Its work was kept: resume the session to continue."
+)
 
 
 async def run_attempts(open_host, *scripts, **options):

@@ -8,8 +8,8 @@ from retinue.engines.scripted import finalize
 
 GOOD = {"agent": "explorer", "task": "Find auth code"}
 SESSION_ID = (
-    "Parameter sessionId must be 8 to 64 letters, digits and hyphens, as an earlier answer gave it. "
-    "Leave it out to begin a new session."
+    "Parameter sessionId must be 8 to 64 letters, digits and hyphens, from an earlier answer. Leave it out to start "
+    "a new session."
 )
 OBJECT = "The input of subagent must be an object with agent and task"
 
@@ -42,7 +42,7 @@ def refusal(code, message):
         ({"agent": "explorer"}, "Missing required parameter: task"),
         ({**GOOD, "task": None}, "Missing required parameter: task"),
         ({**GOOD, "task": ["x"]}, "Parameter task must be a string"),
-        ({**GOOD, "task": " \n"}, "The task is empty: say what is to be done"),
+        ({**GOOD, "task": " \n"}, "The task is empty: write what the agent is to do"),
         ({**GOOD, "sessionId": 12345678}, "Parameter sessionId must be a string"),
         ({**GOOD, "sessionId": "1234567"}, SESSION_ID),
         ({**GOOD, "sessionId": "a" * 65}, SESSION_ID),
@@ -76,7 +76,8 @@ async def test_unknown_agent_whose_file_was_skipped_is_refused_with_the_reason(o
     shown = "~" if toolset == "single" else scratch_home
     assert result.text == (
         "Unknown agent: scout. Available agents: explorer, researcher, reviewer, implementer, tester. "
-        f"Its file was found and skipped: {shown}/.pi/agent/agents/scout.md:3: readonly: 'perhaps' is not true or false"
+        f"The file of this agent was found and skipped: {shown}/.pi/agent/agents/scout.md:3: readonly: 'perhaps' is "
+        "not true or false"
     )
     assert result.details["error"]["message"] == result.text
 

@@ -19,8 +19,10 @@ from retinue.sessions.memory import MemoryStore
 SCOUT = Agent(name="scout", body="You scout.", tools=("read",))
 NATIVE = structs.replace(CAPABILITIES, resumes_natively=True)
 NEXT = "Keep going and inspect the registration path"
-AFRESH = " Leave out sessionId to begin a new session."
-GONE = "The scripted engine has no own record of the latest run: it goes on from the stored messages."
+AFRESH = " Leave out sessionId to start a new session."
+GONE = (
+    "The scripted engine has no record of the latest run of this session; the run continues from the stored messages."
+)
 
 
 async def start_session(host, **more):
@@ -104,8 +106,8 @@ async def test_session_is_not_continued_by_another_agent(open_host, workplace):
         session = await start_session(host)
         result = await continue_session(host, session, "other")
     message = (
-        f'Cannot resume: session "{session}" is not one of agent "other" in {workplace}. It belongs to agent "scout" '
-        f"in {workplace}: continue it with that agent from there.{AFRESH}"
+        f'Cannot resume: session "{session}" does not belong to agent "other" in {workplace}, but to agent "scout" '
+        f"in {workplace}. Continue the session with that agent in that directory.{AFRESH}"
     )
     assert result.as_json() == refusal("session_not_found", message)
     assert (len(host.specs), result.exit_code) == (1, 2)
@@ -126,7 +128,7 @@ async def test_session_is_not_continued_in_another_directory(open_host, workplac
     ) as host:
         linked = await continue_session(host, session)
     assert strange.details["error"]["code"] == "session_not_found"
-    assert f'It belongs to agent "scout" in {workplace}: ' in strange.text
+    assert f'but to agent "scout" in {workplace}. ' in strange.text
     assert linked.details["sessionId"] == session
 
 

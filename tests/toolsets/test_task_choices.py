@@ -13,7 +13,7 @@ from retinue.engines.scripted import finalize, reply
 SCHEMA = {"type": "object", "properties": {"total": {"type": "integer"}}, "required": ["total"]}
 SCOUT = Agent(name="scout", body="You scout.", tools=("read",))
 LISTED = {"models": ["anthropic/*", "openai/gpt-*"]}
-UNLISTED = "Ignored model {}: this call may choose anthropic/*, openai/gpt-* (setting models)"
+UNLISTED = "Ignored model {}: allowed are anthropic/*, openai/gpt-* (setting models)"
 CHOICES = ["outputSchema", "model", "effort"]
 
 
@@ -131,13 +131,19 @@ BRANCHES = {
     ("schema", "problem"),
     [
         ({"type": "no"}, "is invalid at $.type (anyOf): 'no' is not valid under any of the given schemas"),
-        ({"$ref": "https://example.org/s"}, "'https://example.org/s' is outside the schema: put it under $defs"),
+        (
+            {"$ref": "https://example.org/s"},
+            "'https://example.org/s' is outside the schema: move the definition to $defs",
+        ),
         ({"title": "x" * 70_000}, "has 70012 bytes; at most 65536 are allowed"),
-        ({"$ref": "#"}, "leads to itself without end"),
-        ({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, "leads to itself without end"),
-        (NESTED, "has more than 1000 parts or 64 levels: make it smaller"),
-        ({**BRANCHES, "$defs": {"a": {"$ref": "#"}}}, "has more than 1000 parts or 64 levels: make it smaller"),
-        ({"pattern": "(a"}, "is no regular expression"),
+        ({"$ref": "#"}, "refers to itself without end"),
+        ({"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"}, "refers to itself without end"),
+        (NESTED, "has more than 1000 parts or 64 levels: make the schema smaller"),
+        (
+            {**BRANCHES, "$defs": {"a": {"$ref": "#"}}},
+            "has more than 1000 parts or 64 levels: make the schema smaller",
+        ),
+        ({"pattern": "(a"}, "is not a regular expression"),
     ],
 )
 @pytest.mark.parametrize("make_call", [spawn_single, delegate])
@@ -146,7 +152,7 @@ async def test_unusable_schema_is_refused_in_under_a_second_of_work(call, make_c
     result, specs = await call(make_call(outputSchema=schema))
     assert time.process_time() - start < 1
     assert problem in result.text
-    assert "No model was asked." in result.text
+    assert "Nothing was started." in result.text
     assert specs == []
 
 
@@ -201,7 +207,7 @@ async def test_unlisted_model_is_ignored_and_named_in_the_answer(call, make_call
 async def test_model_and_effort_are_ignored_where_the_user_lists_no_models(call, make_call):
     result, (spec,) = await call(make_call(model="openai/gpt-6.1", effort="high"), reply("done"))
     assert (spec.model, spec.agent.thinking) == (None, None)
-    notice = "Ignored model and effort: the user's setting models lists none that a call may choose"
+    notice = "Ignored model and effort: the setting models lists no model that a call may choose"
     assert result.text.endswith(f"\n\n{notice}")
 
 

@@ -9,7 +9,7 @@ import pytest
 from retinue.engines.scripted import finalize, reply
 
 NOWHERE = Path("/dev/null/state")
-WARNING = "Warning: this session could not be stored. It is kept in memory until this process ends."
+WARNING = "Warning: this session could not be stored. The session exists in memory until this process ends."
 
 
 async def test_unstored_fanout_session_is_readable_in_the_same_process(fanout):

@@ -92,7 +92,7 @@ def nested_runs(events):
     events.start("tester", engine="pi", **MODEL, **deepest)
     events.add("tester", TextDelta("I run the tests"), **deepest)
     events.start("linter", engine="pi", **deepest)
-    failure = Failure(ErrorCode.ABORTED, "Stopped before it was done; what it had was kept.")
+    failure = Failure(ErrorCode.ABORTED, "Cancelled before it completed; its partial output was kept.")
     events.add("linter", RunEnded(failure=failure, elapsed=1.0), **deepest)
 
 

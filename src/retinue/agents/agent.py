@@ -87,11 +87,11 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
 
     def __post_init__(self) -> None:
         if not is_valid_name(self.name):
-            raise ValueError(f"Agent name {self.name!a} cannot be called: use {NAME_RULE}")
+            raise ValueError(f"Agent name {self.name!a} is invalid: use {NAME_RULE}")
         for field in _SEQUENCE_FIELDS:
             value = getattr(self, field)
             if isinstance(value, str):
-                raise TypeError(f"Agent {self.name}: {field} takes several names, not one string")
+                raise TypeError(f"Agent {self.name}: {field} must be a list of names, not one string")
             if isinstance(value, list):
                 force_setattr(self, field, tuple(value))
         self._separate_functions()
@@ -160,7 +160,7 @@ def _check_function(agent: str, function: object) -> str:
     if inspect.isclass(function) or not callable(function) or not name:
         raise TypeError(f"Agent {agent}: tools takes names and functions, not {function!r}")
     if not _FUNCTION_NAME.fullmatch(name) or is_known(name):
-        raise ValueError(f"Agent {agent}: a function in tools needs a name of its own, not {name!r}")
+        raise ValueError(f"Agent {agent}: a function in tools needs a unique name, not {name!r}")
     for parameter in inspect.signature(function).parameters.values():
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         if parameter.annotation is parameter.empty or not is_named:

@@ -121,13 +121,13 @@ def _choose_name(fields: FieldReader, *, stem: str) -> str:
     """
     if not (name := fields.values.pop("name", "")):
         name = stem
-        fields.add_notice("name", f"none is given; the agent is called as its file, {stem!a}")
+        fields.add_notice("name", f"the header has no name; the agent is named after its file, {stem!a}")
     if is_valid_name(name):
         return str(name)
     joined = "-".join(name.split()).lower()
     if not is_valid_name(joined):
-        raise AgentFileError(f"the name {name!a} cannot be called: use {NAME_RULE}")
-    fields.add_notice("name", f"{name!a} cannot be called; the agent is called {joined!r}")
+        raise AgentFileError(f"the name {name!a} is invalid: use {NAME_RULE}")
+    fields.add_notice("name", f"{name!a} is not a valid name; the agent is named {joined!r}")
     return joined
 
 
@@ -151,7 +151,7 @@ def _subtract_denied_tools(values: dict[str, Any]) -> None:
 def _read_folder(path: Path, origin: AgentSource) -> Agent:
     slug = path.name
     if not _SLUG.fullmatch(slug):
-        raise AgentFileError(f"the folder's name cannot be called: use {_SLUG_RULE}")
+        raise AgentFileError(f"the folder's name is not a valid agent name: use {_SLUG_RULE}")
     config, prompt = path / "config.yaml", path / "AGENTS.md"
     with _blame_file(config):
         settings = read_bytes(config, within=origin.within, limit=HEADER_BYTES)

@@ -299,7 +299,7 @@ class FieldReader:
         if key is None:
             self.unknown.append(spelling)
         elif key.field == "api_key" and self._layer is SourceLayer.PROJECT:
-            self._add_diagnostic(spelling, "a project's file may not bring a key; ignored")
+            self._add_diagnostic(spelling, "ignored: a project's file may not contain a key")
         elif (first := self._spelled.setdefault(key.field, spelling)) == spelling:
             self._assign(key, spelling, value)
         elif key.field == "denied_tools":
@@ -308,7 +308,7 @@ class FieldReader:
             self._assign(key, spelling, value)
             self.values["denied_tools"] = (*earlier, *self.values["denied_tools"])
         else:
-            self._add_diagnostic(spelling, f"means the same as {first}, which counts")
+            self._add_diagnostic(spelling, f"ignored: it means the same as {first}")
 
     def _assign(self, key: _FieldSpec, spelling: str, value: HeaderValue) -> None:
         try:
@@ -321,7 +321,7 @@ class FieldReader:
                 self.values[key.field] = expected.nearest
             self._add_diagnostic(spelling, f"{problem}; {expected.nearest or 'the default'} is used")
         if key.field == "tools" and value == "":
-            self._add_diagnostic(spelling, "is empty, so there are no tools; leave the key out to inherit them")
+            self._add_diagnostic(spelling, "is empty, so the agent has no tools; remove the key to inherit tools")
 
     def _add_diagnostic(self, spelling: str, text: str) -> None:
         self.notices.append(Diagnostic(self._file, f"{spelling}: {text}", self._lines.get(spelling)))

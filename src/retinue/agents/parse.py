@@ -75,7 +75,7 @@ def _resolve_within(path: Path, within: Path | None) -> Path:
         return path
     real = resolve_path(path)
     if not real.is_relative_to(within):
-        raise AgentFileError(f"leads out of the repository, to {real}; it is not read")
+        raise AgentFileError(f"is a link out of the repository, to {real}, and is ignored")
     return real
 
 
@@ -140,7 +140,7 @@ def _build_header(pairs: list[tuple[str, int, HeaderValue]], first_line: int, *n
     odd = list(notes)
     for key, index, value in pairs:
         if key in values:
-            odd.append((first_line + index, f"{key} is given twice; the first counts (line {lines[key]})"))
+            odd.append((first_line + index, f"{key} is given twice; the first one is used (line {lines[key]})"))
         else:
             values[key], lines[key] = value, first_line + index
     return AgentHeader(values, lines, tuple(odd))
@@ -209,7 +209,7 @@ class _HeaderBuilder:
                 self._check_limits(event, 0)
                 pairs = list(self._read_pairs(0))
             case _:
-                raise self._limit_error(event, "the header is not a set of `key: value` lines")
+                raise self._limit_error(event, "the header does not consist of `key: value` lines")
         for event in self._events:
             if event.__class__.__name__ not in {"DocumentEndEvent", "StreamEndEvent"}:
                 raise self._limit_error(event, "the header holds more than one YAML document")

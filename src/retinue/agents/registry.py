@@ -98,7 +98,7 @@ class AgentSet:
         passed_over = definitions[: definitions.index(used)]
         notices = (
             *(
-                Diagnostic(_describe_location(other), f"{name} may not run from here and was passed over")
+                Diagnostic(_describe_location(other), f"{name} may not run from here and was ignored")
                 for other in passed_over
             ),
             *(
@@ -194,13 +194,15 @@ class AgentSet:
         detail = {"agent": agent.name, "file": agent.source or ""}
         if self._project_agents == "deny":
             message = (
-                f'Agent "{agent.name}" is the project\'s own ({agent.source}) and project_agents is "deny". '
-                f'Nothing was started. Set project_agents to "ask" or "allow" to use it.'
+                f'Agent "{agent.name}" belongs to this project ({agent.source}), and project_agents is "deny". '
+                'Nothing was started. Set project_agents to "ask" or "allow" to use it.'
             )
             return Failure(ErrorCode.AGENT_DISABLED, message, "project_agents", detail)
         message = (
-            f'Agent "{agent.name}" is the project\'s own ({agent.source}) and not trusted as it is now written. '
-            f"Nothing was started. Look at it and accept it with `retinue agents trust {agent.name}`, "
+            f'Agent "{agent.name}" belongs to this project ({agent.source}) and has not been approved, or has '
+            "changed "
+            "since you approved it. Nothing was started. Review and approve it with"
+            f" `retinue agents trust {agent.name}`, "
             f'or set project_agents = "allow".'
         )
         return Failure(ErrorCode.AGENT_UNTRUSTED, message, detail=detail)
@@ -208,7 +210,7 @@ class AgentSet:
 
 def _disabled_failure(agent: Agent) -> Failure:
     message = (
-        f'Agent "{agent.name}" is switched off in {_describe_location(agent)}. Nothing was started. '
+        f'Agent "{agent.name}" is disabled in {_describe_location(agent)}. Nothing was started. '
         f"Remove `enabled: false` there, or call another agent."
     )
     return Failure(

@@ -95,15 +95,15 @@ def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderConte
         if not _is_folder(folder.path):
             return FolderContents()
         if origin.within and not resolve_path(folder.path).is_relative_to(origin.within):
-            return _only_diagnostic(folder, "leads out of the repository; it is not read")
+            return _only_diagnostic(folder, "is a link out of the repository and is ignored")
         scan.scan(str(folder.path))
     except OSError as error:
         if error.errno == errno.ELOOP:
             return FolderContents(diagnostics=(Diagnostic(str(_find_link_loop(folder.path)), LINK_LOOP),))
         return _only_diagnostic(folder, f"cannot be read: {error.strerror}")
-    diagnostics = [Diagnostic(path, "is a folder that cannot be read") for path in scan.unreadable]
+    diagnostics = [Diagnostic(path, "is a folder without read permission") for path in scan.unreadable]
     if scan.is_full:
-        diagnostics.append(Diagnostic(str(folder.path), f"holds more than {limit} entries; the rest is not read"))
+        diagnostics.append(Diagnostic(str(folder.path), f"holds more than {limit} entries; the others are ignored"))
     return FolderContents(tuple(sorted(scan.files)), tuple(diagnostics))
 
 

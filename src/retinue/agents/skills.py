@@ -43,7 +43,7 @@ MAX_NAMES_SHOWN = 100
 """Names in a message."""
 
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
-SUGGESTED_HEADING = "Skills you may use; read the file of one before you do what it is about:"
+SUGGESTED_HEADING = "Skills you may use. Before a task that a skill is about, read the file of the skill:"
 
 
 class SkillDefinition(Struct, frozen=True, kw_only=True):
@@ -192,7 +192,7 @@ class _SkillScan:
             return []
         if len(entries) > self._remaining:
             self._diagnostics.append(
-                Diagnostic(str(folder), f"more than {MAX_ENTRIES} entries; the rest is not read")
+                Diagnostic(str(folder), f"more than {MAX_ENTRIES} entries; the others are ignored")
             )
         entries = sorted(entries[: self._remaining], key=lambda entry: entry.name)
         self._remaining -= len(entries)
@@ -218,7 +218,7 @@ def _read_skill(path: Path, within: Path | None) -> SkillDefinition | Diagnostic
     header = document.header.values
     description = header.get("description")
     if not isinstance(description, str) or not description.strip():
-        return Diagnostic(str(path), "has no description; it is not used") if path.name == SKILL_FILE else None
+        return Diagnostic(str(path), "has no description and is ignored") if path.name == SKILL_FILE else None
     name = header.get("name") or (path.parent.name if path.name == SKILL_FILE else path.stem)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         reason = f"has the name {name!a}; a skill's has lower-case letters, digits and single hyphens, at most 64"
@@ -242,8 +242,10 @@ def _unknown_skill_failure(unknown: list[str], known: Mapping[str, SkillDefiniti
         detail["broken"] = str(diagnostic)
     if withheld := [skill_set.project[name].file for name in unknown if name in skill_set.project]:
         message += (
-            f". The project has its own ({', '.join(withheld[:MAX_NAMES_SHOWN])}), which only agents that do nothing "
-            'but read are given unasked: look at it and set project_agents = "allow", or copy it to your own skills.'
+            f". The project has skills of these names ({', '.join(withheld[:MAX_NAMES_SHOWN])}), which only "
+            "read-only "
+            'agents receive by default: review them and set project_agents = "allow", or copy them to your own '
+            "skills."
         )
         return Failure(ErrorCode.UNKNOWN_SKILL, message, "untrusted", detail)
     return Failure(ErrorCode.UNKNOWN_SKILL, message, detail=detail)
@@ -251,7 +253,7 @@ def _unknown_skill_failure(unknown: list[str], known: Mapping[str, SkillDefiniti
 
 def _too_large_failure(agent: AgentProfile, size: int) -> Failure:
     message = (
-        f'The skills agent "{agent.name}" loads have {size} bytes; at most {MAX_LOADED_BYTES} go into a system '
-        "prompt. Nothing was started. Suggest some of them instead (suggestedSkills)."
+        f'The skills agent "{agent.name}" loads have {size} bytes; a system prompt takes at most {MAX_LOADED_BYTES}. '
+        "Nothing was started. List some of them as suggestedSkills instead."
     )
     return Failure(ErrorCode.UNSUPPORTED, message, "skills_size", {"agent": agent.name})

@@ -126,11 +126,15 @@ def _build_rows(agent_set: AgentSet, missing: Mapping[str, str | None], engine: 
             tools=None if tools is None else json.dumps([*tools, *policy.optional]),
             enabled=int(agent.enabled),
             engine=requested,
-            cannot_run=missing.get(requested, f"There is no engine {requested!r}."),
+            cannot_run=missing.get(requested, f'Unknown engine "{requested}".'),
         )
 
 
 def _missing_engines(engine_infos: Mapping[str, EngineInfo], missing: Mapping[str, str | None]) -> str | None:
     """Return the reason why `auto` finds no engine with a language model; None if it finds one."""
     reasons = [missing[name] for name, kind in engine_infos.items() if kind.automatic and kind.uses_models]
-    return None if None in reasons else " ".join(filter(None, reasons)) or "There is no engine with a language model."
+    return (
+        None
+        if None in reasons
+        else " ".join(filter(None, reasons)) or "No engine with a language model is configured."
+    )

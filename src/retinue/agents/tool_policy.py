@@ -146,6 +146,11 @@ def compute_grant(
     return _grant_offered_tools(agent, grant_filter, engine, capabilities)
 
 
+def can_write(grant: ToolGrant) -> bool:
+    """Return whether a granted tool may write or execute."""
+    return not all(map(_is_read_only_tool, grant.tools))
+
+
 def child_tool_ceiling(agent: AgentProfile, grant: ToolGrant) -> frozenset[str]:
     """Return the most the children of a run may have: its own grant, or the part its agent passes on."""
     grants = agent.tools.grants

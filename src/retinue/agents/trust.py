@@ -78,7 +78,7 @@ class TrustStore:
             OSError: the file cannot be written.
         """
         if agent.source is None or not agent.digest:
-            raise ValueError(f"Agent {agent.name} is not from a file; there is nothing to accept")
+            raise ValueError(f"Agent {agent.name} does not come from a file and needs no approval")
         with self._edit_record() as record:
             record.accepted[agent.source] = _AcceptedAgent(agent.digest, agent.name)
 
@@ -117,7 +117,7 @@ class TrustStore:
         except (FileNotFoundError, NotADirectoryError):
             return _TrustRecord()
         except OSError as error:
-            raise AgentFileError(f"cannot be looked at ({error.strerror})") from error
+            raise AgentFileError(f"cannot be inspected ({error.strerror})") from error
         # The folder first: if only this user can change it, the checked file is the file that is read.
         if problem := self._folder_problem() or self._record_problem(status):
             raise AgentFileError(problem)
@@ -136,14 +136,14 @@ class TrustStore:
         is_safe = self._uid is None or (
             status.st_uid in {self._uid, _ROOT_UID} and not status.st_mode & _WRITABLE_BY_OTHERS
         )
-        return None if is_safe else f"lies in a folder others can write (make {folder} 0700)"
+        return None if is_safe else f"is in a folder that other users can write (run chmod 700 {folder})"
 
     def _record_problem(self, record: os.stat_result) -> str | None:
         if self._uid is None or stat.S_ISLNK(record.st_mode):
             return None
         if record.st_uid != self._uid:
             return "belongs to another user"
-        return "can be written by others (make it 0600)" if record.st_mode & _WRITABLE_BY_OTHERS else None
+        return "can be written by other users (run chmod 600 on it)" if record.st_mode & _WRITABLE_BY_OTHERS else None
 
     @contextmanager
     def _edit_record(self) -> Iterator[_TrustRecord]:

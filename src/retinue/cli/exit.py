@@ -80,8 +80,8 @@ def _describe_unexpected(error: Exception) -> str:
         cause = cause.exceptions[0]
     what = f"{type(cause).__name__}: {cause}".rstrip(": ")
     return (
-        f"Something unexpected went wrong ({what}). What ran was kept: see `retinue sessions list`. "
-        f"Set {DEBUG_VARIABLE}=1 to see where it happened."
+        f"Internal error ({what}). Sessions were kept: `retinue sessions list`. Set {DEBUG_VARIABLE}=1 for a "
+        "traceback."
     )
 
 

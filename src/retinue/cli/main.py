@@ -65,7 +65,7 @@ def _flush_streams(code: int) -> int:
     if code == EXIT_CANCELLED and streams.is_blocked(sys.stdout):
         streams.detach(sys.stdout)
     if (error := streams.flush_stream(sys.stdout)) and not isinstance(error, BrokenPipeError):
-        _write_line(sys.stderr, f"Not all could be written: {error.strerror}.")
+        _write_line(sys.stderr, f"The output could not be written completely: {error.strerror}.")
         code = code or 1
     streams.flush_stream(sys.stderr)
     return code

@@ -26,10 +26,9 @@ MAX_JSON_BYTES = 32 * 2**20
 """Limit of a JSON document: sixteen tasks of the usual limit, and some more."""
 TERMINAL_PROMPT = "Reading from the terminal: type the text, then Ctrl-D on a line of its own. Ctrl-C cancels."
 NO_TASK = (
-    "There is no task, and stdin is empty. Give the task as an argument, on stdin or as @FILE: "
-    '`retinue run AGENT "…"`.'
+    'No task given, and stdin is empty. Pass the task as an argument, on stdin or as @FILE: `retinue run AGENT "…"`.'
 )
-AT_SIGN_HINT = "A text that begins with an @ of its own is written @@…."
+AT_SIGN_HINT = "Write @@… for a text that starts with @."
 
 
 class CommandRefusedError(click.ClickException):
@@ -125,13 +124,15 @@ def to_utf8(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidInputError("The text is not valid UTF-8. Put it into a file and give it as @FILE.") from None
+        raise InvalidInputError(
+            "The text is not valid UTF-8. Put the text into a file and pass it as @FILE."
+        ) from None
     return value
 
 
 def _read_stdin(limit: int) -> bytes:
     if sys.stdin is None:
-        raise InvalidInputError("stdin is closed, so there is nothing to read for `-`.")
+        raise InvalidInputError("stdin is closed, so `-` cannot be read.")
     if sys.stdin.isatty():
         print(TERMINAL_PROMPT, file=sys.stderr)  # noqa: T201 - printed before anything else
     try:
@@ -150,7 +151,7 @@ def _read_file(path: str, limit: int, *, unless: str = "") -> bytes:
     try:
         return read_regular_file(path, limit)
     except NotRegularFileError as error:
-        raise InvalidInputError(f"{path} is {error.kind}, not a file; what a pipe holds is given as `-`.") from error
+        raise InvalidInputError(f"{path} is {error.kind}, not a file; pass `-` to read from a pipe.") from error
     except FileTooLargeError as error:
         raise _too_long_error(path, error.size_bytes, limit) from error
     except (OSError, ValueError) as error:
@@ -162,10 +163,10 @@ def _decode_text(content: bytes, name: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInputError(f"{name} is not valid UTF-8 (byte {error.start}). Convert it first.") from error
+        raise InvalidInputError(f"{name} is not valid UTF-8 (byte {error.start}). Convert the file first.") from error
     if "\0" in text:
         raise InvalidInputError(
-            f"{name} contains a NUL byte, so it is not text. Remove it, or name the file in the task."
+            f"{name} contains a NUL byte, so it is not text. Remove the byte, or name the file in the task."
         )
     return text.removesuffix("\n").removesuffix("\r")
 
@@ -173,7 +174,7 @@ def _decode_text(content: bytes, name: str) -> str:
 def _too_long_error(name: str, size: int | None, limit: int) -> InvalidInputError:
     has = f"has {size} bytes" if size is not None else "is longer"
     return InvalidInputError(
-        f"{name} {has}; the limit is {limit} bytes. Put long material into a file and name the file in the task."
+        f"{name} {has}; the limit is {limit} bytes. Put long texts into a file and name the file in the task."
     )
 
 
@@ -208,7 +209,7 @@ class TextType(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value.strip():
-            self.fail("It is empty: say what is meant.", param, ctx)
+            self.fail("The value is empty.", param, ctx)
         try:
             return to_utf8(value)
         except InvalidInputError:
@@ -225,7 +226,7 @@ class HostIdType(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value.strip() or not value.isprintable():
-            self.fail("It is empty, or no text that can be printed.", param, ctx)
+            self.fail("The value is empty or not printable.", param, ctx)
         return str(value)
 
 
@@ -244,7 +245,7 @@ class DurationType(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds = parse_duration(str(value))
         if seconds is None:
-            self.fail(f"{value!r} is no length of time: write 90, 90s, 15m, 2h or 30d.", param, ctx)
+            self.fail(f"{value!r} is not a duration: write 90, 90s, 15m, 2h or 30d.", param, ctx)
         if not self._low <= seconds <= self._high:
             self.fail(f"{value!r} is out of range: {self._low:g} to {self._high:g} seconds.", param, ctx)
         return seconds
@@ -255,7 +256,7 @@ quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only answ
 cwd_option = click.option(
     "--cwd",
     type=click.Path(exists=True, file_okay=False),
-    help="Work in this directory.  [default: where you are]",
+    help="Working directory.  [default: current directory]",
 )
 
 
@@ -265,29 +266,37 @@ _RUN_OPTIONS = (
         type=TEXT,
         metavar="ENGINE",
         shell_complete=complete_engines,
-        help="What executes the runs: auto, offline, …; `retinue doctor` lists them.",
+        help="Engine that executes the runs: auto, offline, …; `retinue doctor` lists the engines.",
     ),
-    click.option("--model", type=TEXT, metavar="MODEL", help="The model to use, as provider/model."),
-    click.option("--effort", type=click.Choice(THINKING_LEVELS), help="How much the model thinks."),
+    click.option("--model", type=TEXT, metavar="MODEL", help="Model to use, as provider/model."),
+    click.option("--effort", type=click.Choice(THINKING_LEVELS), help="Reasoning effort of the model."),
     cwd_option,
-    click.option("--timeout", type=DurationType(1), metavar="TIME", help="How long a run may take: 90, 15m, 2h."),
+    click.option("--timeout", type=DurationType(1), metavar="TIME", help="Timeout of a run: 90, 15m, 2h."),
     click.option(
-        "--max-depth", type=click.IntRange(0, 64), metavar="N", help="Levels of runs; agents delegate from 2 on."
+        "--max-depth",
+        type=click.IntRange(0, 64),
+        metavar="N",
+        help="Maximum levels of runs; agents can delegate if it is 2 or more.",
     ),
-    click.option("--max-concurrency", type=click.IntRange(1), metavar="N", help="Runs at once; others queue."),
-    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Assistant messages a run may take."),
     click.option(
-        "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="Dollars a run may cost."
+        "--max-concurrency", type=click.IntRange(1), metavar="N", help="Maximum runs in parallel; others are queued."
+    ),
+    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Maximum assistant messages of a run."),
+    click.option(
+        "--max-cost",
+        type=click.FloatRange(0, min_open=True),
+        metavar="USD",
+        help="Maximum cost of a run in US dollars.",
     ),
     click.option(
         "--allow-write/--no-allow-write",
         default=None,
-        help="Whether agents may have tools that write or execute.",
+        help="Allow agents tools that write or execute.",
     ),
     click.option(
         "--project-agents",
         type=click.Choice(["ask", "allow", "deny"]),
-        help="Whether the project's own agents run before you accepted them.",
+        help="Whether a project's agents run before you approve them.",
     ),
 )
 
@@ -302,7 +311,7 @@ def server_options(command: Callable[..., None]) -> Callable[..., None]:
     policy = click.option(
         "--policy/--no-policy",
         default=None,
-        help="Whether the host's model is told when to delegate, and to whom: `retinue tools --policy`.",
+        help="Give the host's model a hint when to delegate and to which agents: `retinue tools --policy`.",
     )
     return _add_options(command, (policy, *_RUN_OPTIONS))
 
@@ -314,6 +323,6 @@ def _add_options(command: Callable[..., None], options: Sequence[Callable[..., A
 
 
 EXIT_CODES = (
-    "Exit codes: 0 completed, 1 failed, 2 refused before anything ran, 124 the only failure was a timeout, "
-    "130 cancelled."
+    "Exit codes: 0 completed, 1 failed, 2 refused (nothing was started), 124 timed out (no other failure), 130 "
+    "cancelled."
 )

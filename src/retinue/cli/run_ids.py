@@ -17,8 +17,8 @@ from retinue.support.formatting import SHORT_ID_LENGTH, format_limit, normalize_
 
 CommandReply = TypeVar("CommandReply", SteerReply, ExtendReply)
 
-AMBIGUOUS_ID = "Several runs have ids that begin like this: give more of its digits."
-NOTHING_RUNNING = "Nothing is running. `retinue watch --follow` waits for what begins."
+AMBIGUOUS_ID = "Several runs have ids that start with these digits: use more digits."
+NOTHING_RUNNING = "Nothing is running. `retinue watch --follow` waits for new runs."
 
 
 def matches_id(owner: LeaseOwner, names: Sequence[str]) -> bool:
@@ -68,8 +68,8 @@ async def explain_not_running(retinue: Retinue, name: str) -> str:
     near = suggest_spelling(
         normalize_id(name)[:SHORT_ID_LENGTH], [owner.run[:SHORT_ID_LENGTH] for owner in await retinue.owners()]
     )
-    shown = "`retinue watch` shows what runs, `retinue sessions` the rest."
-    return f'There is no run and no session "{name}".{near} {shown}'
+    shown = "`retinue watch` shows active runs, `retinue sessions` the others."
+    return f'Run or session "{name}" not found.{near} {shown}'
 
 
 def describe_steering(owner: LeaseOwner) -> str:
@@ -86,7 +86,7 @@ def describe_extension(owner: LeaseOwner, seconds: float, timeout: float | None)
 def describe_cancel(run: str, *, found: bool, failure: Failure | None) -> str:
     """Return the sentence that reports the outcome of cancelling a run."""
     if not found:
-        return f"Run {run[:SHORT_ID_LENGTH]} had ended by then."
+        return f"Run {run[:SHORT_ID_LENGTH]} had already ended."
     if failure is None:
-        return f"Run {run[:SHORT_ID_LENGTH]} had answered before it could be stopped; its answer is kept."
-    return f"Run {run[:SHORT_ID_LENGTH]} has stopped; what it had is kept."
+        return f"Run {run[:SHORT_ID_LENGTH]} had answered before it could be cancelled; its answer was kept."
+    return f"Run {run[:SHORT_ID_LENGTH]} was cancelled; its partial output was kept."

@@ -83,9 +83,9 @@ def hint_stored_answers(sessions: Sequence[str]) -> Iterator[None]:
             case []:
                 raise
             case [only]:
-                where = f"The answer is kept: `retinue sessions output {only}` prints it."
+                where = f"The answer was kept: `retinue sessions output {only}` prints it."
             case _:
-                where = f"The answers are kept: `retinue sessions output ID` prints each of {', '.join(ids)}."
+                where = f"The answers were kept: `retinue sessions output ID` prints one of {', '.join(ids)}."
         raise OutputError(f"{error.message} {where}") from error
 
 
@@ -148,7 +148,8 @@ def _print_differences(result: RunResult, options: RunOptions) -> None:
     if result.was_started and not actual.saved:
         # Printed even with --quiet: something is lost.
         print_warning(
-            f"{name}: not all of this run could be stored; its result is complete. `retinue doctor` says why."
+            f"{name}: this run could not be stored completely; its result is complete. `retinue doctor` shows the "
+            "reason."
         )
 
 
@@ -208,14 +209,14 @@ def _task_label(mode: Mode, number: int, result: RunResult) -> str:
 def failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
     """Yield hints for people; the message of the failure is the same for people and models."""
     if broken := failure.detail.get("broken"):
-        yield f"There is a file for it, but it cannot be used: {broken}"
+        yield f"A file of this agent exists but cannot be used: {broken}"
     if failure.code is ErrorCode.UNKNOWN_AGENT and (
         near := retinue.roster().suggest_name(str(failure.detail.get("agent", "")))
     ):
         yield f"Did you mean {near}?"
     if failure.code is ErrorCode.UNKNOWN_ENGINE:
         asked = retinue.settings("single").settings.engine
-        yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` shows what there is."
+        yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` lists the engines."
 
 
 def _resume_hints(result: RunResult) -> Iterator[str]:

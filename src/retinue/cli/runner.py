@@ -68,7 +68,7 @@ def _build_retinue(options: RunOptions, **how: Any) -> Retinue:
         raise InvalidInputError(f"{error}. Nothing was started.") from error
 
 
-STOPPING_MESSAGE = "Stopping; what the runs had is kept. A second signal ends at once."
+STOPPING_MESSAGE = "Cancelling; partial output is kept. A second signal ends at once."
 MAX_NAMED = 3
 """Interrupted sessions that are named; others are counted."""
 

@@ -49,7 +49,7 @@ async def _find_last_session(retinue: Retinue) -> SessionSummary:
     for summary in await retinue.sessions(SessionFilter(limit=MAX_SEARCHED)):
         if summary.parent_run is None and _is_same_folder(summary.cwd, str(retinue.cwd)):
             return summary
-    message = f"There is no session in {retinue.cwd} yet. `retinue sessions list` shows those of all directories."
+    message = f"No session found in {retinue.cwd}. `retinue sessions list` shows the sessions of all directories."
     raise CommandRefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message))
 
 

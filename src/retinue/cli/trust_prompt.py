@@ -30,7 +30,11 @@ def ask_for_trust(retinue: Retinue, names: Iterable[str]) -> None:
         agent = roster.find_awaiting_trust(name)
         if agent is None:
             continue
-        click.secho(f"{name} is this project's own agent, and not trusted as it is now written:", err=True, bold=True)
+        click.secho(
+            f"{name} belongs to this project and has not been approved, or has changed since you approved it:",
+            err=True,
+            bold=True,
+        )
         print_agent(agent)
         if confirm_trust():
             trust_agent(retinue, agent)
@@ -44,17 +48,19 @@ def print_agent(agent: Agent) -> None:
 
 def confirm_trust() -> bool:
     """Ask whether to trust the printed agent; no answer means no."""
-    return click.confirm("Accept it, as it is written now?", default=False, err=True)
+    return click.confirm("Approve this version?", default=False, err=True)
 
 
 def trust_agent(retinue: Retinue, agent: Agent) -> bool:
     """Store that the agent is trusted and return whether that succeeded; print the error if not."""
-    return _update_trust(lambda: retinue.trust.accept(agent), f"{agent.name} could not be accepted")
+    return _update_trust(lambda: retinue.trust.accept(agent), f"{agent.name} could not be approved")
 
 
 def revoke_trust(retinue: Retinue, agent: Agent) -> bool:
     """Store that the agent is not trusted and return whether that succeeded; print the error if not."""
-    return _update_trust(lambda: retinue.trust.revoke(agent.source or ""), f"{agent.name} is trusted as before")
+    return _update_trust(
+        lambda: retinue.trust.revoke(agent.source or ""), f"{agent.name} is still approved in its earlier version"
+    )
 
 
 def _update_trust(change: Callable[[], object], failed: str) -> bool:

@@ -291,7 +291,7 @@ def _find_misspelled_variables(environ: Mapping[str, str]) -> Iterator[SettingPr
             and name not in known
             and (near := suggest_spelling(name, _VARIABLES.values()))
         ):
-            yield SettingProblem(ENVIRONMENT, f"{name} is not a setting and is ignored.{near}")
+            yield SettingProblem(ENVIRONMENT, f"{name} is not a setting and was ignored.{near}")
 
 
 def _layer_entries(
@@ -304,7 +304,7 @@ def _layer_entries(
         elif key == PROVIDERS_KEY and layer.is_user_file:
             problems += (SettingProblem(layer.name, message) for message in parse_providers(value)[1])
         elif key == PROVIDERS_KEY and layer.is_project:
-            problems.append(SettingProblem(layer.name, f"{key} is not a project's to set; ignored"))
+            problems.append(SettingProblem(layer.name, f"{key} cannot be set by a project; ignored"))
         elif key not in toolsets:
             problems.append(
                 SettingProblem(layer.name, f"unknown setting {key!r} ignored.{suggest_spelling(key, SETTING_RULES)}")
@@ -330,7 +330,7 @@ def _validate_value(
     """Return the value that applies, or None if it is ignored."""
     rule = SETTING_RULES[key]
     if layer.is_project and rule.in_project is ProjectPolicy.IGNORED:
-        problems.append(SettingProblem(layer.name, f"{key} is not a project's to set; ignored"))
+        problems.append(SettingProblem(layer.name, f"{key} cannot be set by a project; ignored"))
         return None
     try:
         converted = _convert(key, value)
@@ -375,11 +375,11 @@ def _narrow(
 ) -> _AcceptedValue | None:
     """Return the patterns of a project that allow nothing new, or None where only the user's list would allow any."""
     if wider is None:
-        problems.append(SettingProblem(layer.name, f"{key} ignored: a project can only narrow your own list"))
+        problems.append(SettingProblem(layer.name, f"{key} ignored: a project can only shorten your list"))
         return None
     kept = tuple(each for each in patterns if any(covers_model(other, each) for other in wider))
     if dropped := [each for each in patterns if each not in kept]:
-        message = f"{key}: {', '.join(dropped)} ignored: your own list ({', '.join(wider)}) does not cover it"
+        message = f"{key}: {', '.join(dropped)} ignored: your list ({', '.join(wider)}) does not cover it"
         problems.append(SettingProblem(layer.name, message))
     return _AcceptedValue(kept)
 

@@ -53,12 +53,14 @@ OnDelta = Callable[[TextDelta | ThinkingDelta | Notice], Awaitable[None]]
 
 MAX_INVALID_MESSAGES = 3
 """Messages in a row whose tool calls all have invalid arguments after which a run fails."""
-WRAP_UP_PROMPT = "{reason} Give your final answer now, from what you have; say what is missing. Call no more tools."
+WRAP_UP_PROMPT = (
+    "{reason} Give your final answer now, from what you have, and state what is missing. Call no more tools."
+)
 WRAP_UP_FINALIZE_PROMPT = "{reason} Call subagent_finalize now with what you have, and no other tool."
 WRAP_UP_NOTICE = "The agent was asked for its final answer early. {reason}"
 RESULT_LEFT_OUT = "[Left out: the result does not fit what is left of the budget of the run.]"
-CALL_STOPPED = "Stopped: the time of the run is nearly over, and the rest of it is for the answer."
-NO_ROOM_ERROR = "The conversation exceeds the model's context window and cannot be made shorter. {error}"
+CALL_STOPPED = "Cancelled: the time of the run is nearly over; the remaining time is reserved for the answer."
+NO_ROOM_ERROR = "The conversation exceeds the model's context window and cannot be shortened further. {error}"
 INVALID_CALLS_ERROR = f"The model sent {MAX_INVALID_MESSAGES} messages in a row with invalid JSON in its tool calls."
 
 

@@ -165,8 +165,8 @@ class EngineError(Exception):
 
 RUN_NOT_ACTIVE = Failure(
     ErrorCode.CONFLICT,
-    "The agent takes nothing more: it is done, or between two attempts. Nothing was said to it. Give what it should "
-    "know to the next run of its session.",
+    "The agent accepts no more messages: the run is ending, or is between two attempts. The message was not sent. "
+    "Put the message into the next task of the session.",
     "not_at_work",
 )
 """Answer to a steering message that arrives too late."""

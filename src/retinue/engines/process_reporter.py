@@ -43,26 +43,27 @@ class ProgramInfo(Struct, frozen=True):
         reason = classify_error(output)
         is_unclear = reason in _UNCLEAR_REASONS
         code = ErrorCode.SPAWN_FAILED if is_unclear else ErrorCode.PROVIDER
-        advice = f"Nothing was asked of a model. Try the same with `{self.check_command}`, and see `retinue doctor`."
-        message = f"{self.name} could not begin: {output}\n{advice}"
+        advice = f"No model was called. Test it with `{self.check_command}`and with `retinue doctor`."
+        message = f"{self.name} could not start: {output}\n{advice}"
         return EngineError(Failure(code, message, None if is_unclear else reason))
 
     def produced_nothing_error(self, process: ChildProcess, counts: RecordCounts, end: ProcessEnd) -> EngineError:
         """Return the failure of a process that exited before its first record."""
         output = _stderr_end(process) or counts.first_noise
-        return self.start_error(output or f"it said nothing and {end.describe()}")
+        return self.start_error(output or f"it printed nothing and {end.describe()}")
 
     def truncated_error(self, end: ProcessEnd) -> EngineError:
         how = f": it {end.describe()}" if end.code else ""
         message = (
-            f"{self.name} broke off in the middle of a record{how}. What came before is kept. Run the task again."
+            f"{self.name} stopped in the middle of a record{how}. The output before that was kept. Run the task "
+            f"again."
         )
         return engine_error(f"{message}{end.quote_stderr()}", reason="truncated_stream")
 
     def exit_during_answer_error(self, end: ProcessEnd) -> EngineError:
         """Return the failure of a process that exited in the middle of its answer: not the provider's fault."""
         code, reason = (ErrorCode.SIGNALLED, "child_signal") if end.signal else (ErrorCode.ENGINE, "no_final_message")
-        message = f"{self.name} {end.describe()} in the middle of its answer. What it wrote is kept."
+        message = f"{self.name} {end.describe()} in the middle of its answer. The partial answer was kept."
         advice = "Run the task again, or resume the session."
         return engine_error(f"{message} {advice}{end.quote_stderr()}", code=code, reason=reason)
 
@@ -106,8 +107,8 @@ class ProcessReporter:
         """Emit the remaining counts, and a notice about lines that are not records."""
         await self.count(0, flush=True)
         if noise := self._counts.noise:
-            lines = f"{noise} lines that are no {self._program.records}"
-            message = f"{self._program.name} printed {lines}; the first of them: {self._counts.first_noise}"
+            lines = f"{noise} lines that are not {self._program.records}"
+            message = f"{self._program.name} printed {lines}; the first one: {self._counts.first_noise}"
             await self._emit(Notice("noise", message))
 
     async def report_leftovers(self, companions: int = 0) -> int:
@@ -117,7 +118,9 @@ class ProcessReporter:
         """
         left = max(await self._process.count_descendants() - companions, 0)
         if left:
-            message = f"The agent left {left} process{'es' * (left > 1)} running in the background: ended."
+            message = (
+                f"The agent left {left} process{'es' * (left > 1)} running in the background, which Retinue ended."
+            )
             await self._emit(Notice("leftovers", message))
         return left
 

@@ -12,7 +12,7 @@ from retinue.model.runs import RequestBudget, RequestGrant, RequestSize
 
 WRAP_UP_TOKENS = 100
 """Tokens of the prompt that asks for the last answer."""
-BUDGET_WAIT = "The next request waits: other runs have reserved what is left of a budget that they share."
+BUDGET_WAIT = "The next request waits: other runs have reserved the remainder of the shared budget."
 BUDGET_WAIT_END = "The request that waited for a budget is sent."
 
 

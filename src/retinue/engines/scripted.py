@@ -419,7 +419,7 @@ def parse_script(data: bytes, *, name: str, is_toml: bool = False) -> ScriptedEn
         agents = {agent: _build_script(steps) for agent, steps in script.agents.items()}
         turns = ScriptedEngine.from_scripts(*(_build_script(steps) for steps in script.runs))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise engine_error(f"{name} is no script: {error}.", reason="script") from error
+        raise engine_error(f"{name} is not a valid script: {error}.", reason="script") from error
 
     def script_for(spec: RunSpec) -> Script:
         if spec.agent.name in agents:

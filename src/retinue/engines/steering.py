@@ -131,4 +131,4 @@ class SteeringRegistry:
 
 def steering_refused(program: str, error: str) -> Failure:
     """Return the failure of a message that the program refused, with its error."""
-    return Failure(ErrorCode.ENGINE, f"{program} did not take it: {error}", "steer")
+    return Failure(ErrorCode.ENGINE, f"{program} did not accept the message: {error}", "steer")

@@ -15,8 +15,10 @@ from retinue.model.results import Usage
 from retinue.model.runs import Limits, RequestSize
 from retinue.model.tool_names import FINALIZE_TOOL
 
-RUN_STOPPED = " before a final answer; the run was stopped and what it had was kept. Resume it, or raise"
-RUN_NOT_STARTED = "; the run was not started. Do without it, or raise"
+RUN_STOPPED = (
+    " before a final answer; the run was stopped and its partial output was kept. Resume the session, or raise"
+)
+RUN_NOT_STARTED = "; the run was not started. Continue without this run, or raise"
 """Consequences of a spent budget in its message, after the amounts."""
 
 MIN_COST = 1e-6

@@ -86,7 +86,8 @@ def schema_failure(violations: str, value: Any) -> Failure:
     return Failure(
         ErrorCode.NOT_FINALIZED,
         f"The agent gave no result that matches its output schema.\n{violations}\n"
-        "Its last result is kept in the detail of this failure and in the session: resume it, or change the schema.",
+        "The last result was kept in the details of this failure and in the session: resume the session, or change "
+        "the schema.",
         SCHEMA_REASON,
         {"violations": violations, "payload": payload[:MAX_PAYLOAD_CHARS]},
     )

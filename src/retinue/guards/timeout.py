@@ -101,7 +101,7 @@ class IdleGuard:
     def expire(self) -> Failure:
         return Failure(
             ErrorCode.IDLE_TIMEOUT,
-            f"Nothing happened for {self._idle_timeout:g}s while no tool was running; the run was stopped and "
-            "what it had was kept. Resume it, or raise idle_timeout.",
+            f"Nothing happened for {self._idle_timeout:g}s while no tool was running; the run was stopped and its "
+            "partial output was kept. Resume the session, or raise idle_timeout.",
             detail={"timeout": self._idle_timeout},
         )

@@ -84,7 +84,7 @@ def apply_change(change: ConfigChange) -> None:
     """
     file = change.file
     if read_text(file) != change.before:
-        raise UnsupportedConfigError("it has changed meanwhile; nothing was done. Try again")
+        raise UnsupportedConfigError("the file changed in the meantime; nothing was written. Try again")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         if change.keeps_backup and change.before is not None:
@@ -96,7 +96,7 @@ def apply_change(change: ConfigChange) -> None:
         if not change.keeps_backup and change.after == read_text(change.backup):
             change.backup.unlink(missing_ok=True)
     except OSError as error:
-        raise UnsupportedConfigError(f"it cannot be written: {error.strerror}") from error
+        raise UnsupportedConfigError(f"the file cannot be written: {error.strerror}") from error
 
 
 def read_config(file: Path) -> tuple[Path, str | None]:
@@ -120,13 +120,13 @@ def read_text(file: Path) -> str | None:
     except FileNotFoundError:
         return None
     except NotRegularFileError as error:
-        raise UnsupportedConfigError(f"it is {error.kind}") from error
+        raise UnsupportedConfigError(f"the path is {error.kind}") from error
     except FileTooLargeError as error:
-        raise UnsupportedConfigError(f"it has more than {MAX_CONFIG_BYTES // 2**20} MiB") from error
+        raise UnsupportedConfigError(f"the file has more than {MAX_CONFIG_BYTES // 2**20} MiB") from error
     except UnicodeDecodeError as error:
-        raise UnsupportedConfigError("it is not valid UTF-8") from error
+        raise UnsupportedConfigError("the file is not valid UTF-8") from error
     except OSError as error:
-        raise UnsupportedConfigError(f"it cannot be read: {error.strerror}") from error
+        raise UnsupportedConfigError(f"the file cannot be read: {error.strerror}") from error
 
 
 def _backup_path(file: Path) -> Path:

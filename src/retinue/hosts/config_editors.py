@@ -59,7 +59,7 @@ class _JsonObject(Struct, frozen=True):
     def find_property(self, key: str) -> _JsonProperty | None:
         found = [member for member in self.members if member.key == key]
         if len(found) > 1:
-            raise UnsupportedConfigError(f'it says "{key}" more than once')
+            raise UnsupportedConfigError(f'the key "{key}" occurs more than once')
         return found[0] if found else None
 
 
@@ -103,9 +103,9 @@ def _parse_text(text: str) -> Any:
     try:
         found = json.loads(_blank_comments(text).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
-        raise UnsupportedConfigError(f"it is no JSON: {error}") from error
+        raise UnsupportedConfigError(f"the file is not valid JSON: {error}") from error
     if not isinstance(found, dict):
-        raise UnsupportedConfigError("it is no JSON object")
+        raise UnsupportedConfigError("the file does not contain a JSON object")
     return found
 
 
@@ -125,14 +125,14 @@ def _set_nested(value: dict[str, Any], keys: Sequence[str], entry: ConfigEntry) 
         return {**value, key: dict(entry)}
     inner = value.get(key, {})
     if not isinstance(inner, dict):
-        raise UnsupportedConfigError(f'"{key}" in it is no object')
+        raise UnsupportedConfigError(f'"{key}" is not an object')
     return {**value, key: _set_nested(inner, rest, entry)}
 
 
 def _verify_text(text: str, expected: Any) -> str:
     """Return the text if it parses to the expected value: an editing mistake must not reach the file."""
     if _parse_text(text) != expected:
-        raise UnsupportedConfigError("it could not be changed safely")
+        raise UnsupportedConfigError("the file could not be changed safely")
     return text
 
 
@@ -270,7 +270,7 @@ class WholeFileEditor:
         if not text.strip():
             return None
         if not text.startswith(FILE_MARK):
-            raise UnsupportedConfigError("it was not written by Retinue")
+            raise UnsupportedConfigError("the file was not written by Retinue")
         try:
             _, loads, gives, *_ = text.split("\n")
             extension = json.loads(loads.removeprefix("import retinue from ").removesuffix(";"))
@@ -304,7 +304,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
-        raise UnsupportedConfigError(f"it is no TOML: {error}") from error
+        raise UnsupportedConfigError(f"the file is not valid TOML: {error}") from error
 
 
 def verify_toml(text: str, expected: Any) -> str:
@@ -318,7 +318,7 @@ def verify_toml(text: str, expected: Any) -> str:
     except UnsupportedConfigError:
         found = None
     if found != expected:
-        raise UnsupportedConfigError("it could not be changed safely, as it is written in an unusual way")
+        raise UnsupportedConfigError("the file has an unusual form and could not be changed safely")
     return text
 
 
@@ -341,7 +341,7 @@ def set_toml_values(text: str, values: Mapping[str, Any]) -> str:
             document[key] = item
         changed = tomlkit.dumps(document)
     except (TOMLKitError, ValueError) as error:
-        raise UnsupportedConfigError(f"it is no TOML: {error}") from error
+        raise UnsupportedConfigError(f"the file is not valid TOML: {error}") from error
     return verify_toml(changed, expected)
 
 
@@ -366,7 +366,7 @@ class TomlEditor:
         wanted = parse_toml(text)
         parent = wanted.setdefault(self._parent, {})
         if not isinstance(parent, dict):
-            raise UnsupportedConfigError(f"{self._parent} in it is no table")
+            raise UnsupportedConfigError(f"{self._parent} is not a table")
         rest = self.without_entry(text) if self._name in parent else text
         parent[self._name] = dict(entry)
         line = "\r\n" if "\r\n" in text else "\n"

@@ -117,7 +117,7 @@ def _with_probe_result(host: HostStatus, offered: int | str | None) -> HostStatu
         return host
     if isinstance(offered, int):
         return structs.replace(host, tools=offered)
-    fault = f"{host.title} cannot use what it starts ({shlex.join(host.command)}): {offered.removesuffix('.')}."
+    fault = f"{host.title} cannot use the server it starts ({shlex.join(host.command)}): {offered.removesuffix('.')}."
     return structs.replace(host, fault=fault)
 
 
@@ -165,12 +165,12 @@ def _find_fault(host: Host, entry: ConfigEntry, project: Path | None, platform: 
     again = f"Run: retinue install {host.name}{' --project' if project else ''}"
     extension = str(entry.get("extension", ""))
     if extension and not os.path.exists(file_uri_to_path(extension, platform)):  # noqa: PTH110 - never raises
-        return f"{host.title} loads an extension that is not there any more ({extension}). {again}"
+        return f"{host.title} loads an extension that no longer exists ({extension}). {again}"
     program = next(iter(_to_arguments(entry.get("command"))), None)
     if program is None or shutil.which(program) is None:
-        return f"{host.title} starts a program that is not there ({program}). {again}"
+        return f"{host.title} starts a program that does not exist ({program}). {again}"
     if entry.get("enabled") is False:
-        return f"{host.title} has us switched off. Set enabled to true in its configuration."
+        return f"{host.title} has Retinue disabled. Set enabled to true in its configuration."
     return None
 
 
@@ -208,10 +208,10 @@ async def list_offered_tools(
                 async with process:  # leaving the block closes its stdin, which ends it
                     count = await _read_tool_count(process, request)
         except TimeoutError:
-            return f"it did not answer within {PROBE_TIMEOUT:g} seconds"
+            return f"the server did not answer within {PROBE_TIMEOUT:g} seconds"
         except OSError as error:
-            return f"it cannot be started: {error.strerror}"
-        return count if count is not None else _last_stderr_line(stderr) or "it ended without a word"
+            return f"the server cannot be started: {error.strerror}"
+        return count if count is not None else _last_stderr_line(stderr) or "the server ended without output"
 
 
 async def _read_tool_count(process: Process, request: bytes) -> int | None:
@@ -235,4 +235,4 @@ def _last_stderr_line(stderr: IO[bytes]) -> str:
     """Return the last line of stderr as a reason; empty if there is none."""
     stderr.seek(0)
     lines = stderr.read(MAX_REPLY_BYTES).decode("utf-8", "replace").strip().splitlines()
-    return f"it said: {to_one_line(lines[-1].removeprefix('error: '), MAX_QUOTED_CHARS)}" if lines else ""
+    return f"the server printed: {to_one_line(lines[-1].removeprefix('error: '), MAX_QUOTED_CHARS)}" if lines else ""

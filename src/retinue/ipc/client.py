@@ -47,7 +47,7 @@ class CancelSafeReceiveStream(ByteReceiveStream):
 HANDSHAKE_TIMEOUT = 3.0
 """Seconds the other process has to answer hello: a stopped process never does."""
 
-DISCONNECTED = "It ended before it had answered."
+DISCONNECTED = "The process ended before it answered."
 
 CommandReply = TypeVar("CommandReply", messages.CancelReply, messages.SteerReply, messages.ExtendReply)
 
@@ -77,8 +77,8 @@ class ControlConnection:
                 case ErrorReply(message=message):
                     raise ProcessUnreachableError(message)
                 case _:
-                    raise ProcessUnreachableError("It says nothing that could be understood.")
-        raise ProcessUnreachableError("It does not answer: it may be stopped.")
+                    raise ProcessUnreachableError("The process sent an invalid answer.")
+        raise ProcessUnreachableError("The process does not answer; it may be suspended.")
 
     async def request(self, command: Command, reply_type: type[CommandReply]) -> CommandReply:
         """Send a command and return its reply.
@@ -122,7 +122,9 @@ class ControlConnection:
                         continue  # of a later version
                     await on_event(record)
                 case messages.SubscriberLagged():
-                    raise ProcessUnreachableError("More happened than could be shown; the runs go on.")
+                    raise ProcessUnreachableError(
+                        "Some events were not shown, because too many occurred at once; the runs continue."
+                    )
                 case _:
                     pass
 
@@ -146,21 +148,23 @@ async def open_connection(address: str) -> AsyncIterator[ControlConnection]:
     """
     if not UNIX_SOCKETS_SUPPORTED:
         raise ProcessUnreachableError(
-            "This system has no sockets by which one process could reach the runs of another."
+            "This system has no Unix sockets, so one process cannot reach the runs of another."
         )
     try:
         stream = await anyio.connect_unix(address)
     except ConnectionRefusedError as error:
         remove_socket(address)
-        raise ProcessUnreachableError("Its process is gone.") from error
+        raise ProcessUnreachableError("The process has ended.") from error
     except OSError as error:
-        raise ProcessUnreachableError(f"Its socket {address} cannot be used: {error.strerror}.") from error
+        raise ProcessUnreachableError(
+            f"The socket {address} of the process cannot be used: {error.strerror}."
+        ) from error
     async with stream:
         connection = ControlConnection(stream)
         try:
             await connection.handshake()
         except anyio.BrokenResourceError as error:
-            raise ProcessUnreachableError("It closed the connection.") from error
+            raise ProcessUnreachableError("The process closed the connection.") from error
         yield connection
 
 

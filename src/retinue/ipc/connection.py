@@ -86,9 +86,9 @@ class OutgoingQueue:
 
 MAX_BATCH_EVENTS = 256
 """Events sent together."""
-TOO_MANY_CLIENTS = f"{MAX_CLIENTS} others are connected already. Try again when one of them has left."
-OTHER_VERSION = f"This process speaks version {VERSION} of the control protocol."
-INVALID_TOKEN = "No run that may delegate has this token: it was never given, or its run has ended."  # noqa: S105 - a message
+TOO_MANY_CLIENTS = f"{MAX_CLIENTS} clients are connected, which is the limit. Try again when one has disconnected."
+OTHER_VERSION = f"This process uses version {VERSION} of the control protocol."
+INVALID_TOKEN = "The token does not belong to a run that may delegate: the token is unknown, or its run has ended."  # noqa: S105 - a message
 
 
 async def handle_connection(stream: SocketStream, server: ControlServer) -> None:
@@ -126,7 +126,7 @@ async def read_command(
     except (anyio.IncompleteRead, anyio.DelimiterNotFound):
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        return ErrorReply(f"This process knows no such order: {error}.")
+        return ErrorReply(f"Unknown request: {error}.")
 
 
 # -- a delegating run ------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class DelegationConnection:
             case ErrorReply():
                 await self._send(command)
             case _:
-                await self._send(ErrorReply("A run may ask for its tools and agents, and call them."))
+                await self._send(ErrorReply("A run may only list its tools and agents, and call them."))
 
     async def _send(self, reply: Reply) -> None:
         """Send a reply and wait until it is written, so that a client that does not read gets no further."""
@@ -245,7 +245,7 @@ async def _execute_command(command: Command | ErrorReply, orchestrator: Orchestr
             except RefusedError as refusal:
                 return messages.ExtendReply(run, failure=refusal.failure)
         case _:
-            return ErrorReply("Nothing can be done about that now.")
+            return ErrorReply("The request is not possible in the current state.")
 
 
 async def _cancel_run(run: str, orchestrator: Orchestrator) -> messages.CancelReply:

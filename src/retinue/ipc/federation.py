@@ -35,7 +35,7 @@ POLL_INTERVAL = 0.25
 MAX_PENDING_EVENTS = 20_000
 """Events that were not drained yet; beyond them nothing is read, and the other process leaves deltas out."""
 
-NO_SOCKET = "It has no socket by which it could be reached."
+NO_SOCKET = "The process has no socket and cannot be reached."
 
 
 class RemoteRun(Struct):
@@ -254,6 +254,6 @@ async def _request(owner: LeaseOwner, command: Command, reply_type: type[Command
 def describe_unreachable(owner: LeaseOwner, problem: str) -> str:
     """Return why the run of another process cannot be followed or controlled, and what to do."""
     return (
-        f"Run {owner.run[:SHORT_ID_LENGTH]} is carried out by process {owner.pid} on {owner.host}. {problem} To "
-        f"see what it stored: retinue sessions show {owner.session[:SHORT_ID_LENGTH]}. To stop it: kill {owner.pid}"
+        f"Run {owner.run[:SHORT_ID_LENGTH]} belongs to process {owner.pid} on {owner.host}. {problem} Show what is "
+        f"stored: retinue sessions show {owner.session[:SHORT_ID_LENGTH]}. Stop it: kill {owner.pid}"
     )

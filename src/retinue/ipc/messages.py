@@ -375,7 +375,7 @@ def decode_request(line: str) -> BridgeRequest | RefusalMessage:
     try:
         return _decode_request(line)
     except (msgspec.DecodeError, RecursionError) as error:
-        return RefusalMessage(message=f"The line cannot be understood: {error}. Nothing was done.", id=_find_id(line))
+        return RefusalMessage(message=f"Invalid request: {error}. Nothing was changed.", id=_find_id(line))
 
 
 class _MessageWithId(Struct):

@@ -44,8 +44,13 @@ DISCONNECT_ERRORS = (
     SubscriberLaggedError,
 )
 """Errors by which a connection ends in the middle of a message."""
-CONNECTION_FAULT = "A connection to the runs of this process was ended by a fault of Retinue itself. The runs go on."
-SOCKET_UNAVAILABLE = "Other processes cannot watch or cancel the runs of this one: no socket (%s). The runs go on."
+CONNECTION_FAULT = (
+    "A connection to the runs of this process was closed by an internal error of Retinue. The runs continue."
+)
+SOCKET_UNAVAILABLE = (
+    "Other processes cannot watch or cancel the runs of this process, because it has no socket (%s). The runs "
+    "continue."
+)
 
 
 class ControlSocket:

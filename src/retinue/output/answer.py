@@ -52,8 +52,8 @@ MESSAGE_START_EVENTS = (TextDelta, ThinkingDelta, Thinking, Text, ToolCalled, St
 WORK_EVENTS = (*MESSAGE_START_EVENTS, ToolDelta, ToolReturned, MessageEnded, Finalized)
 """Events of the agent's own work."""
 
-KEPT_TEXT = "What it wrote is kept."
-KEPT_SESSION = "It left no text; its session keeps what it did."
+KEPT_TEXT = "The partial answer was kept."
+KEPT_SESSION = "The answer is empty; the session has the tool calls."
 RETRY_ADVICE = "Run the task again, or resume the session."
 OUTPUT_LIMIT_REACHED = "The model reached its output limit before the answer was complete."
 SHORTEN_ADVICE = "Ask for a shorter answer, split the task, or use a model with a larger limit."
@@ -70,10 +70,10 @@ PROVIDER_ADVICE: Mapping[str, str] = {
     "overloaded": "Try again later, or give the agent {models}.",
     "context_overflow": "Split the task, or use a model with a larger context.",
     "refused": "Rephrase the task, or use another model.",
-    "bad_request": "The provider does not accept this request: sending it again does not help. Check the task, its "
+    "bad_request": "The provider does not accept this request: the same request will fail again. Check the task, its "
     "files, and the agent's model and settings.",
     "server_error": "Try again later, or give the agent {models}.",
-    "tool": "Look at what the tool reported and run the task again.",
+    "tool": "Check the tool's error message and run the task again.",
     "other": "Run the task again, or use another model.",
 }
 """What to do next, by the reason of the provider's error."""
@@ -360,7 +360,7 @@ class AnswerCollector:
 
     def _build_diagnosis(self) -> str:
         if self._worked is None:
-            return "The subagent ended before it did anything: it wrote no message and called no tool."
+            return "The subagent ended without a message and without a tool call."
         lines = [
             "Subagent produced JSONL events but no final assistant text could be extracted.",
             f"Last event type: {self._worked.__struct_config__.tag}.",

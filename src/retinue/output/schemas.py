@@ -75,7 +75,7 @@ def decode_schema(given: str | Mapping[str, Any]) -> dict[str, Any]:
     """Return a schema as a JSON object of its own, without any check of its content.
 
     Raises:
-        OutputSchemaError: it is no JSON object, or too large.
+        OutputSchemaError: the file does not contain a JSON object, or too large.
     """
     try:
         text = given.encode() if isinstance(given, str) else msgspec.json.encode(given)
@@ -96,7 +96,10 @@ def find_violations(schema: Mapping[str, Any], value: Any) -> str | None:
     except RecursionError:
         return "$ (depth): the result is nested too deeply"
     except _TooManyReferencesError:
-        return f"$ ($ref): more than {MAX_REFERENCES} references are followed to validate the result; make it smaller"
+        return (
+            f"$ ($ref): more than {MAX_REFERENCES} references would be followed to validate the result; make the "
+            f"result smaller"
+        )
     except TimeoutError:
         return f"$ (pattern): a pattern took longer than {MATCH_TIMEOUT:g}s to match"
     lines = (f"{each.json_path} ({each.validator}): {each.message}" for each in errors)
@@ -160,7 +163,9 @@ def _walk(schema: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
         path, node = pending.pop()
         count += 1
         if count > MAX_SUBSCHEMAS or len(path) > MAX_DEPTH:
-            raise OutputSchemaError(f"has more than {MAX_SUBSCHEMAS} parts or {MAX_DEPTH} levels: make it smaller")
+            raise OutputSchemaError(
+                f"has more than {MAX_SUBSCHEMAS} parts or {MAX_DEPTH} levels: make the schema smaller"
+            )
         yield path, node
         pending += [((*path, *steps), part) for steps, part in _parts(node, _KEYWORDS) if isinstance(part, dict)]
 
@@ -191,10 +196,10 @@ def _check_node(path: Path, node: dict[str, Any], root: dict[str, Any], known: f
     reference = node.get("$ref")
     if isinstance(reference, str):
         if not reference.startswith("#"):
-            raise _refuse(path, "$ref", f"{reference!a} is outside the schema: put it under $defs")
+            raise _refuse(path, "$ref", f"{reference!a} is outside the schema: move the definition to $defs")
         target = _resolve(root, reference)
         if not isinstance(target, bool) and id(target) not in known:
-            raise _refuse(path, "$ref", f"{reference!a} refers to no schema")
+            raise _refuse(path, "$ref", f"{reference!a} does not refer to a schema")
     properties = node.get("patternProperties")
     for pattern in (node.get("pattern"), *(properties if isinstance(properties, dict) else ())):
         if isinstance(pattern, str):
@@ -207,7 +212,7 @@ def _check_pattern(path: Path, pattern: str) -> None:
     try:
         regex.compile(pattern)
     except (regex.error, RecursionError) as error:
-        raise _refuse(path, "pattern", f"{pattern!a} is no regular expression: {error}") from error
+        raise _refuse(path, "pattern", f"{pattern!a} is not a regular expression: {error}") from error
 
 
 def _resolve(root: dict[str, Any], reference: str) -> Any:
@@ -271,7 +276,7 @@ def _check_cycles(root: dict[str, Any], nodes: Mapping[Path, dict[str, Any]]) ->
         while True:
             if isinstance(pending, dict) and id(pending) not in finished:
                 if id(pending) in active:
-                    raise _refuse(path, "$ref", "leads to itself without end")
+                    raise _refuse(path, "$ref", "refers to itself without end")
                 active.add(id(pending))
                 stack.append((pending, _same_value_parts(root, pending)))
             while stack and (pending := next(stack[-1][1], None)) is None:
@@ -350,4 +355,4 @@ def _find_repeated_items(validator: Any, is_required: bool, value: Any, _part: A
     if is_required and validator.is_type(value, "array"):
         encode = msgspec.json.Encoder(order="deterministic").encode
         if len({encode(item) for item in value}) < len(value):
-            yield ValidationError("has the same item more than once")
+            yield ValidationError("contains the same item more than once")

@@ -180,5 +180,6 @@ def truncate_result(text: str) -> str:
     truncated = truncate_to_limits(data.decode())
     return (
         f"{truncated.text}\n\n[Showing the first {truncated.shown_lines} of {truncated.total_lines} lines, "
-        f"{format_size(len(truncated.text.encode()))} of {format_size(len(data))}. Ask for less to see the rest.]"
+        f"{format_size(len(truncated.text.encode()))} of {format_size(len(data))}. Ask for a smaller part to see "
+        "the remainder.]"
     )

@@ -27,11 +27,13 @@ from retinue.sessions.store import SessionStore
 
 FINAL_WRITE_TIMEOUT = 5.0
 """Seconds to store the end of a run whose caller is gone."""
-STEERING_NOT_DELIVERED = "The run ended before its agent was given what it was told: {}"
+STEERING_NOT_DELIVERED = "The run ended before the agent received this message: {}"
 MAX_QUOTED_CHARS = 200
 """Characters of an undelivered steering message that its notice quotes."""
 
-ABORTED = Failure(ErrorCode.ABORTED, "Stopped before it was done; what it had was kept. Resume the session to go on.")
+ABORTED = Failure(
+    ErrorCode.ABORTED, "Cancelled before it completed; its partial output was kept. Resume the session to continue."
+)
 
 _ANSWER_ORDER = [AnswerStatus.NONE, AnswerStatus.DIAGNOSIS, AnswerStatus.PARTIAL, AnswerStatus.FINAL]
 

@@ -29,7 +29,7 @@ SCHEMA_REMINDER = (
     "The result of your subagent_finalize call does not match its schema:\n{violations}\nCall it again now as your "
     "only action, with a result that matches, or with status ERROR and a non-empty error."
 )
-CONTINUE_PROMPT = "The previous attempt was cut off by a provider error. Go on from where you stopped."
+CONTINUE_PROMPT = "The previous attempt was cut off by a provider error. Continue from where you stopped."
 
 EMPTY_ANSWER_REASONS = frozenset({"empty_answer", "no_final_message"})
 """Failures that a finalize reminder may still correct, because the answer is the finalize call."""
@@ -152,5 +152,5 @@ def _require_finalization(failure: Failure | None, run: ActiveRun) -> Failure | 
         return failure
     return run.schema_failure or Failure(
         ErrorCode.NOT_FINALIZED,
-        "The agent ended without a valid subagent_finalize call. What it did is kept: resume the session.",
+        "The agent ended without a valid subagent_finalize call. Its work was kept: resume the session to continue.",
     )

@@ -56,9 +56,9 @@ class SpawnCount:
             started = f"{self._started} run{'s' * (self._started != 1)}"
             raise refuse(
                 ErrorCode.SPAWN_LIMIT,
-                f"The agents below this call have started {started} and may start {limit} (max_spawns); {runs} more "
-                f"{'was' if runs == 1 else 'were'} refused and nothing was started. Do the rest without delegating, "
-                "or raise max_spawns in your config.toml.",
+                f"The child runs of this call have started {started} and may start {limit} (max_spawns); {runs} more "
+                f"{'was' if runs == 1 else 'were'} refused and nothing was started. Do the remaining work without "
+                "delegating, or raise max_spawns in your config.toml.",
             )
         self._started += runs
 

@@ -95,7 +95,7 @@ class DelegatingRun:
             ValueError: the id is too long.
         """
         if len(name) > MAX_CALL_ID_CHARS:
-            raise ValueError(f"The id of a tool call has at most {MAX_CALL_ID_CHARS} characters.")
+            raise ValueError(f"The id of a tool call may have at most {MAX_CALL_ID_CHARS} characters.")
         return structs.replace(self.context, lineage=structs.replace(self.context.lineage, parent_call=name))
 
     @contextmanager

@@ -16,7 +16,7 @@ MAX_QUEUED_DELTAS = 1_000
 MAX_QUEUED_EVENTS = 100_000
 """Queued events at which a subscriber is cut off, so that a stalled one cannot exhaust the memory."""
 
-_LAGGED_MESSAGE = f"more than {MAX_QUEUED_EVENTS} events behind; read the rest from the store"
+_LAGGED_MESSAGE = f"more than {MAX_QUEUED_EVENTS} events behind; read the remaining events from the store"
 
 
 class SubscriberLaggedError(Exception):

@@ -68,7 +68,7 @@ class LocalExecutor:
             rest = _find_crash(crash)
             if rest is None:
                 raise
-            message = f"The {spec.engine} engine crashed: {_describe_crash(rest)}. What the run had was kept."
+            message = f"The {spec.engine} engine crashed: {_describe_crash(rest)}. The run's partial output was kept."
             raise engine_error(message, reason="crashed") from crash
 
     async def steer(self, spec: RunSpec, text: str) -> Failure | None:
@@ -95,9 +95,9 @@ class LocalExecutor:
 def _unsteerable_failure(spec: RunSpec, others: list[str]) -> Failure:
     return Failure(
         ErrorCode.UNSUPPORTED,
-        f"The {spec.engine} engine takes nothing while its agents work: nothing was said to this one, it goes on. "
-        f"Engines whose agents can be steered: {', '.join(others) or '(none)'}. Else stop the run, and resume its "
-        "session with what it should know.",
+        f"The {spec.engine} engine cannot steer a running agent: the message was not sent, and the run continues. "
+        f"Engines that can: {', '.join(others) or '(none)'}. Or cancel the run and resume its session with the "
+        "message.",
         "steer",
         {"engine": spec.engine},
     )

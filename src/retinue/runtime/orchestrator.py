@@ -39,11 +39,11 @@ OnRunsStarted = Callable[[Sequence[RunSpec]], None]
 """Receives the runs of a plan, in the order of its tasks, before the first of them starts."""
 
 NO_CALLBACK_SOCKET = (
-    "The agent's tools to delegate were left out: there is no socket by which it could reach this process. One needs "
-    "a private folder with a short path in XDG_RUNTIME_DIR or TMPDIR."
+    "The agent's delegation tools were left out, because no socket could be created by which the agent reaches this "
+    "process. Set XDG_RUNTIME_DIR or TMPDIR to a private folder with a short path."
 )
 
-NOT_BEGUN = Failure(ErrorCode.ABORTED, "The call was stopped before it started.")
+NOT_BEGUN = Failure(ErrorCode.ABORTED, "The call was cancelled before it started.")
 
 
 class Orchestrator:

@@ -18,6 +18,7 @@ from retinue.agents.registry import AgentRegistry, AgentSet
 from retinue.agents.skills import SkillRegistry
 from retinue.agents.sqlite_index import AgentIndex
 from retinue.agents.tool_policy import (
+    can_write,
     child_tool_ceiling,
     compute_grant,
     find_unenforceable,
@@ -306,7 +307,7 @@ class Planner:
         )
         if isinstance(skills, Failure):
             return failure or skills
-        may_write = settings.allow_write and not agent.tools.readonly
+        may_write = can_write(grant) or bool(found.functions and not agent.tools.readonly)
         draft.grant = grant
         draft.functions = () if agent.tools.nothing else found.functions
         draft.system_prompt = render_system_prompt(agent, grant, bounded=call.bounded_prompt, may_write=may_write)
@@ -342,7 +343,8 @@ class Planner:
             draft.native_session = _find_engine_session(draft, previous.session)
         if draft.native_session is None:
             notice = (
-                f"The {engine.name} engine has no own record of the latest run: it goes on from the stored messages."
+                f"The {engine.name} engine has no record of the latest run of this session; the run continues from "
+                "the stored messages."
             )
             draft.notices = (*draft.notices, notice)
 
@@ -389,8 +391,8 @@ class Planner:
             found = next(calling, None)
         return found or Failure(
             ErrorCode.SPAWN_FAILED,
-            "No engine with a language model is configured here, and rules must not be taken for an agent. "
-            "Run `retinue doctor` to see what is missing, or ask for the offline engine by name.",
+            "No engine with a language model is configured. The offline engine is not used automatically because it "
+            "is not a model. Run `retinue doctor` to see what is missing, or choose the offline engine by name.",
             "no_engine",
         )
 
@@ -499,7 +501,9 @@ def _is_same_work(draft: _TaskDraft, previous: SessionSummary, engine: EngineInf
 def _vault_notices(settings: Settings) -> tuple[str, ...]:
     if settings.vault is None or os.path.isdir(settings.vault):  # noqa: PTH112 - Path.is_dir raises for odd names
         return ()
-    return (f"The vault {settings.vault} is not a folder: no agents are found there and no events written.",)
+    return (
+        f"The vault {settings.vault} is not a folder: no agents are read from it and no events are written to it.",
+    )
 
 
 def _choose_model(agent: AgentProfile, admitted: AdmittedCall) -> str | None:

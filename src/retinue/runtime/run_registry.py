@@ -92,7 +92,7 @@ class ActiveRuns:
         """
         if not 0 < seconds <= MAX_EXTENSION:
             raise refuse(
-                ErrorCode.INVALID_INPUT, f"A run is given more than 0 and at most {MAX_EXTENSION:g} seconds at once"
+                ErrorCode.INVALID_INPUT, f"An extension must be more than 0 and at most {MAX_EXTENSION:g} seconds"
             )
         active = self._runs.get(run) or await self._resolve_prefix(run)
         if active.is_queued:
@@ -112,22 +112,26 @@ class ActiveRuns:
         session = await self._store.find(run)
         summary = await self._store.summary(session) if session else None
         if summary is None:
-            raise refuse(ErrorCode.SESSION_NOT_FOUND, f'There is no run "{run}". `retinue watch` shows what runs.')
+            raise refuse(
+                ErrorCode.SESSION_NOT_FOUND, f'Run "{run}" not found. `retinue watch` shows the runs that are active.'
+            )
         latest = summary.latest
         if latest.state in {SessionState.QUEUED, SessionState.RUNNING} and latest.run.startswith(run):
             if active := self._runs.get(latest.run):
                 return active
             raise refuse(ErrorCode.SESSION_BUSY, f"{_run_label(run)} {RUN_IN_OTHER_PROCESS}")
-        raise refuse(ErrorCode.CONFLICT, f"{_run_label(run)} has ended. Resume its session to go on.", "ended")
+        raise refuse(ErrorCode.CONFLICT, f"{_run_label(run)} has ended. Resume its session to continue.", "ended")
 
 
 STEER_WHILE_QUEUED = (
-    "waits for a slot: its agent has not begun, and nothing was said to it. Try again once it has started."
+    "is queued: its agent has not started, and the message was not sent. Try again when the run has started."
 )
-EXTEND_WHILE_QUEUED = "waits for a slot, which costs it no time. Try again once it has started."
-STEERING_QUOTA = "has been told as much as is kept for one run. Give the rest to the next run of its session."
-RUN_STOPPING = "is being stopped: no time helps it any more. Resume its session to go on."
-RUN_IN_OTHER_PROCESS = "is carried out by another process; `retinue steer` and `retinue extend` reach it there."
+EXTEND_WHILE_QUEUED = "is queued, and its timeout has not started to count. Try again when the run has started."
+STEERING_QUOTA = (
+    "already has as many messages as one run can keep. Put the message into the next task of its session."
+)
+RUN_STOPPING = "is being stopped and cannot be extended. Resume its session to continue."
+RUN_IN_OTHER_PROCESS = "belongs to another process; use `retinue steer` and `retinue extend` to reach it."
 
 
 def _run_label(run: str) -> str:
@@ -138,11 +142,11 @@ def _validate_steering(text: str, max_bytes: int) -> str:
     """Return the text without control characters and outer whitespace."""
     message = strip_control_characters(text).strip()
     if not message:
-        raise refuse(ErrorCode.INVALID_INPUT, "The text is empty: say what the agent should know")
+        raise refuse(ErrorCode.INVALID_INPUT, "The message is empty: write what the agent should know")
     if (size := len(message.encode())) > max_bytes:
         raise refuse(
             ErrorCode.INVALID_INPUT,
-            f"The text has {size} bytes; the limit is {max_bytes} (max_task_bytes). Put long material into a file "
-            "and name the file.",
+            f"The text has {size} bytes; the limit is {max_bytes} (max_task_bytes). Put long texts into a file and "
+            "name the file.",
         )
     return message

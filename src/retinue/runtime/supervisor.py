@@ -35,9 +35,7 @@ DEADLINE_UPDATE_INTERVAL = 0.05
 
 DRAIN_TIMEOUT = 2.0
 """Seconds an engine has to return once its agent is done."""
-ENGINE_DID_NOT_RETURN = (
-    f"The agent had answered and its engine did not return within {DRAIN_TIMEOUT:g}s: it was ended."
-)
+ENGINE_DID_NOT_RETURN = f"The agent answered, but its engine did not return within {DRAIN_TIMEOUT:g}s and was ended."
 
 ExecuteSpec = Callable[[RunSpec, Emit], Awaitable[None]]
 

@@ -37,7 +37,8 @@ def validate_tasks(plan: Plan, settings: Settings) -> None:
     count = len(plan.tasks)
     if not 1 <= count <= settings.max_tasks:
         raise refuse(
-            ErrorCode.INVALID_INPUT, f"A call takes 1 to {settings.max_tasks} tasks (max_tasks); it had {count}"
+            ErrorCode.INVALID_INPUT,
+            f"A call takes 1 to {settings.max_tasks} tasks (max_tasks); this call has {count}",
         )
     for number, task in enumerate(plan.tasks, 1):
         if problem := _task_problem(task, settings.max_task_bytes):
@@ -103,8 +104,8 @@ def validate_session_scope(session: SessionSummary | None, task: Task, cwd: str)
         return
     raise refuse(
         ErrorCode.SESSION_NOT_FOUND,
-        f'Cannot resume: session "{task.session}" is not one of agent "{agent}" in {cwd}. It belongs to agent '
-        f'"{session.agent}" in {session.cwd}: continue it with that agent from there.',
+        f'Cannot resume: session "{task.session}" does not belong to agent "{agent}" in {cwd}, but to agent '
+        f'"{session.agent}" in {session.cwd}. Continue the session with that agent in that directory.',
         "scope",
     )
 
@@ -114,13 +115,15 @@ def _validate_first_step(prompt: str) -> None:
     if PREVIOUS_PLACEHOLDER in prompt:
         raise refuse(
             ErrorCode.INVALID_INPUT,
-            f"The first step of a chain has nothing before it: take {PREVIOUS_PLACEHOLDER} out of it, or put a step "
-            "before it",
+            f"The first step of a chain has no previous answer: remove {PREVIOUS_PLACEHOLDER} from its task, or add "
+            "a "
+            "step before it",
         )
     if not fill_first_step(prompt).strip():
         raise refuse(
             ErrorCode.INVALID_INPUT,
-            f"The first step of a chain is itself what {TASK_PLACEHOLDER} stands for: say it there",
+            f"The first step of a chain is the task that {TASK_PLACEHOLDER} is replaced by: write the task in full "
+            f"instead of {TASK_PLACEHOLDER}",
         )
 
 
@@ -129,7 +132,7 @@ def wrong_type(task: Task) -> str | None:
     try:
         msgspec.convert(structs.asdict(task), Task)
     except (msgspec.ValidationError, TypeError) as error:
-        return f"has a field of a wrong type: {error}"
+        return f"has a field of the wrong type: {error}"
     return None
 
 
@@ -137,29 +140,29 @@ def _task_problem(task: Task, max_bytes: int) -> str | None:
     if wrong := wrong_type(task):
         return wrong
     if not task.prompt.strip():
-        return "is empty: say what is to be done"
+        return "is empty: write what the agent is to do"
     if "\0" in task.prompt:
-        return "contains a NUL byte: remove it, or name the file it is in"
+        return "contains a NUL byte: remove the byte, or name the file that contains it"
     size = _byte_length(task.prompt)
     if size is None:
-        return "contains half a character (a lone surrogate): remove it"
+        return "contains half a character (a lone surrogate): remove that character"
     if size > max_bytes:
         return (
             f"has {size} bytes; the limit is {max_bytes} (max_task_bytes). "
-            "Put long material into a file and name the file in the task."
+            "Put long texts into a file and name the file in the task."
         )
     if task.timeout is not None and not 1 <= task.timeout < math.inf:
         return f"has a timeout of {task.timeout:g}: it must be a number of seconds, at least 1"
     for part in task.files:
         if not _is_valid_slice(part):
-            return f"names a part of {part.path} that cannot be: lines count from 1"
+            return f"names an invalid range of {part.path}: lines are counted from 1"
     return _choice_problem(task)
 
 
 def _choice_problem(task: Task) -> str | None:
     model, effort = task.model, task.effort
     if model is not None and not (model.strip() and model.isprintable() and len(model) <= MAX_MODEL_CHARS):
-        return f"has a model that is no name of at most {MAX_MODEL_CHARS} characters: write it as provider/model"
+        return f"has an invalid model: write it as provider/model, at most {MAX_MODEL_CHARS} characters"
     if effort is not None and effort not in THINKING_LEVELS:
         return f"has the effort {effort[:20]!a}: it must be one of {', '.join(THINKING_LEVELS)}"
     return None
@@ -190,7 +193,7 @@ def validate_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None
     if roots is not None and not _is_within(cwd, roots):
         # Before anything about the directory is revealed: callers may not know what is outside.
         return Failure(
-            ErrorCode.INVALID_INPUT, f"cwd is outside of {', '.join(roots)}: {cwd}. Name one within.", "cwd"
+            ErrorCode.INVALID_INPUT, f"cwd is outside of {', '.join(roots)}: {cwd}. Choose a directory inside.", "cwd"
         )
     try:
         problem = None if stat.S_ISDIR(path.stat().st_mode) else "is not a directory"
@@ -200,7 +203,9 @@ def validate_cwd(cwd: str, roots: Sequence[str] | None = None) -> Failure | None
         problem = f"cannot be used ({getattr(error, 'strerror', None) or error})"
     if problem is None:
         return None
-    return Failure(ErrorCode.INVALID_INPUT, f"cwd {problem}: {cwd}. Create it, or name another.", "cwd_missing")
+    return Failure(
+        ErrorCode.INVALID_INPUT, f"cwd {problem}: {cwd}. Create the directory, or choose another.", "cwd_missing"
+    )
 
 
 def _is_within(cwd: str, roots: Sequence[str]) -> bool:
@@ -213,8 +218,9 @@ def find_self_delegation(call: CallContext, agent: AgentProfile, task: Task, cwd
         return None
     return Failure(
         ErrorCode.CONFLICT,
-        f"{agent.name} was already given this task, or nearly the same one, further up. Do it yourself, or delegate "
-        "a narrower part of it: name the file, the function or the item.",
+        f"{agent.name} was already given this task, or nearly the same one, by a parent run. Do the task yourself, "
+        "or "
+        "delegate a narrower part of it: name the file, the function or the item.",
         "self_delegation",
     )
 
@@ -269,7 +275,7 @@ def validate_can_resume(kind: EngineInfo) -> Failure | None:
     if kind.capabilities.resumes:
         return None
     return Failure(
-        ErrorCode.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Begin a new one.", "resume"
+        ErrorCode.UNSUPPORTED, f"The {kind.name} engine cannot continue a session. Start a new session.", "resume"
     )
 
 
@@ -295,7 +301,7 @@ def parse_output_schema(task: Task, agent: AgentProfile) -> dict[str, Any] | Fai
         return parse_schema(given)
     except OutputSchemaError as error:
         whose = "The output schema" if task.output_schema is not None else f"The output schema of agent {agent.name}"
-        message = f"{whose} {_as_predicate(str(error))}. No model was asked."
+        message = f"{whose} {_as_predicate(str(error))}. Nothing was started."
         return Failure(ErrorCode.INVALID_INPUT, message, "output_schema")
 
 
@@ -317,5 +323,7 @@ def validate_can_finalize(kind: EngineInfo) -> Failure | None:
     if kind.capabilities.finalizes:
         return None
     return Failure(
-        ErrorCode.UNSUPPORTED, f"The {kind.name} engine has no way to finalize. Choose another engine.", "finalize"
+        ErrorCode.UNSUPPORTED,
+        f"The {kind.name} engine does not support finalization. Choose another engine.",
+        "finalize",
     )

@@ -26,11 +26,11 @@ MAX_DESCRIPTION_CHARS = 50
 MAX_NAME_CHARS = 200
 
 WHEN_TO_DELEGATE = (
-    "Delegate focused work that needs much reading or can go on beside yours. Do not delegate what takes a step or "
-    "two, or what needs this conversation: an agent sees nothing of it, so give it the goal, the paths and what is "
-    "known. Start independent tasks together. Check what comes back."
+    "Delegate focused work that needs much reading or can run in parallel with yours. Do not delegate work of one "
+    "or two steps, or work that needs this conversation: agents do not see it, so give them the goal, the paths and "
+    "what is known. Start independent tasks together. Check the results."
 )
-AGENTS_HEADING = "Agents, in their own words:"
+AGENTS_HEADING = "Agents, with their own descriptions:"
 MORE_AGENTS = "- and {} more"
 
 _TOKEN_PATTERN = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+|[^\x20-\x7e]|[!-/:-@\[-`{-~]")

@@ -149,6 +149,6 @@ async def _wait_ready(wait: Callable[[int], Awaitable[None]], descriptor: int) -
 
 def _warn_skipped(limit_bytes: int) -> None:
     sys.stderr.write(
-        f"A message of more than {limit_bytes // 2**20} MiB was skipped and will not be answered. "
-        "Put long material into a file and name the file.\n"
+        f"A message of more than {limit_bytes // 2**20} MiB was skipped and will not be answered. Put long texts "
+        "into a file and name the file.\n"
     )

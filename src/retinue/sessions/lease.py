@@ -114,11 +114,11 @@ def boot_id() -> str | None:
 
 def busy_failure(session: str, owner: LeaseOwner | None) -> Failure:
     """Return the refusal to resume a session that is running."""
-    what, advice = f"Session {session} is still running", "Wait for it to end"
+    what, advice = f"Session {session} is still running", "Wait until the run has ended"
     detail: dict[str, str | int | float] = {"session": session}
     if owner:
         since = datetime.fromtimestamp(owner.started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        what += f": process {owner.pid} on {owner.host} has carried out its run {owner.run} since {since}"
+        what += f": process {owner.pid} on {owner.host} is running its run {owner.run} since {since}"
         advice += f", or cancel it: retinue cancel {session[:SHORT_ID_LENGTH]}"
         detail |= {"run": owner.run, "pid": owner.pid, "host": owner.host, "since": owner.started}
     return Failure(ErrorCode.SESSION_BUSY, f"{what}. Nothing was changed. {advice}.", detail=detail)

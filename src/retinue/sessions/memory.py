@@ -44,7 +44,7 @@ class MemoryStore:
     async def open_record(self, spec: RunSpec) -> MemoryRecord:
         await anyio.lowlevel.checkpoint()
         if spec.resumes and not self._has_begun(spec.session):
-            raise refuse(ErrorCode.SESSION_NOT_FOUND, f"Session {spec.session} is not known. Begin a new one.")
+            raise refuse(ErrorCode.SESSION_NOT_FOUND, f"Session {spec.session} not found. Start a new session.")
         session = self._sessions.setdefault(spec.session, Session(spec.session))
         if session.is_busy:
             raise RefusedError(busy_failure(spec.session, None))

@@ -133,8 +133,8 @@ def _count_runs(layout: StateLayout, folder: Path, session: str) -> int:
 
 def _session_not_found(session: str, folder: Path) -> RefusedError:
     message = (
-        f"Session {session} was not found in {folder.parent}. It may have been pruned, or the id is not right: "
-        f"`retinue sessions list` shows those that exist."
+        f"Session {session} not found in {folder.parent}. The session may have been pruned, or the ID is incorrect: "
+        "`retinue sessions list` shows the existing sessions."
     )
     return RefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message, detail={"session": session}))
 

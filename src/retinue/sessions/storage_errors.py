@@ -15,13 +15,13 @@ _REASONS = {
     errno.ENOSPC: ("storage_full", "Free some space"),
     errno.EDQUOT: ("storage_full", "Free some space or raise the quota"),
     errno.EFBIG: ("storage_full", "Raise the limit on file sizes (ulimit -f)"),
-    errno.EROFS: ("storage_read_only", "Make the folder writable, or name another one in RETINUE_STATE"),
-    errno.EACCES: ("storage_denied", "Make the folder writable, or name another one in RETINUE_STATE"),
-    errno.EPERM: ("storage_denied", "Make the folder writable, or name another one in RETINUE_STATE"),
+    errno.EROFS: ("storage_read_only", "Make the folder writable, or set RETINUE_STATE to another folder"),
+    errno.EACCES: ("storage_denied", "Make the folder writable, or set RETINUE_STATE to another folder"),
+    errno.EPERM: ("storage_denied", "Make the folder writable, or set RETINUE_STATE to another folder"),
     errno.EMFILE: ("resource_limit", "Raise the limit on open files (ulimit -n)"),
     errno.ENFILE: ("resource_limit", "Close programs that hold many files open"),
 }
-_OTHER_REASON = ("storage_error", "Check the folder and its disk, or name another one in RETINUE_STATE")
+_OTHER_REASON = ("storage_error", "Check the folder and its disk, or set RETINUE_STATE to another folder")
 
 
 def not_saved_failure(error: OSError, path: Path, since: int | None) -> Failure:
@@ -29,8 +29,8 @@ def not_saved_failure(error: OSError, path: Path, since: int | None) -> Failure:
     reason, advice = _reason_and_advice(error)
     beginning = "its beginning" if since is None else f"event {since}"
     return _storage_failure(
-        f"This run is not being saved since {beginning}: {_describe_error(error)} ({path}). It goes on, what came "
-        f"since is kept in memory and written as soon as that is possible. {advice}.",
+        f"This run is not being saved since {beginning}: {_describe_error(error)} ({path}). The run continues; "
+        f"later events are kept in memory and written as soon as possible. {advice}.",
         reason,
     )
 
@@ -47,24 +47,24 @@ def dropped_failure(count: int, path: Path) -> Failure:
 def not_synced_failure(error: OSError, path: Path) -> Failure:
     """Return the fault of a record whose bytes were accepted and could not be made durable."""
     return _storage_failure(
-        f"The disk reported an error while saving this run: {_describe_error(error)} ({path}). What is stored of "
-        f"it may be incomplete, whatever later writes say. Keep the answer elsewhere and check the disk.",
+        f"The disk reported an error while saving this run: {_describe_error(error)} ({path}). The stored record "
+        "may be incomplete, even if later writes succeed. Save the answer elsewhere and check the disk.",
         "storage_error",
     )
 
 
 def lost_failure(path: Path) -> Failure:
     return _storage_failure(
-        f"The record of this run was removed while it went on ({path}). The run goes on; what is written now is not "
-        f"kept. Keep the answer elsewhere.",
+        f"The record of this run was deleted while the run was active ({path}). The run continues, but its later "
+        "events are not stored. Save the answer elsewhere.",
         "storage_lost",
     )
 
 
 def closed_failure(path: Path) -> Failure:
     return _storage_failure(
-        f"The store was closed while this run went on ({path}). What came since is not saved. Keep the answer "
-        f"elsewhere, and let runs end before the store is closed.",
+        f"The store was closed while this run was active ({path}). Later events were not saved. Save the answer "
+        "elsewhere, and close the store only after all runs have ended.",
         "storage_closed",
     )
 
@@ -83,8 +83,9 @@ def not_continued_failure(session: str, error: OSError, path: Path) -> Failure:
     """Return the refusal to resume an interrupted session whose end cannot be written."""
     reason, advice = _reason_and_advice(error)
     return _storage_failure(
-        f"Session {session} was interrupted and cannot be continued now: its end cannot be saved, "
-        f"{_describe_error(error)} ({path}). What it had is kept, and nothing was started. {advice}, then continue "
+        f"Session {session} was interrupted and cannot be continued now, because its end cannot be saved: "
+        f"{_describe_error(error)} ({path}). Its stored output was kept, and nothing was started. {advice}, then "
+        "continue "
         "it again.",
         reason,
     )
@@ -93,8 +94,8 @@ def not_continued_failure(session: str, error: OSError, path: Path) -> Failure:
 def only_in_memory_failure(session: str) -> Failure:
     """Return the refusal to resume a session whose lines could not be written and are only in memory."""
     return _storage_failure(
-        f"Session {session} cannot be continued: it could not be written and is only kept in memory. Nothing was "
-        "started. Start a new session.",
+        f"Session {session} cannot be continued: the session could not be written and exists only in memory. "
+        "Nothing was started. Start a new session.",
         "storage_error",
     )
 
@@ -114,8 +115,8 @@ def raise_storage_errors(subject: str) -> Iterator[None]:
 
 def too_new_failure(session: str, newer: NewerVersion) -> Failure:
     return _storage_failure(
-        f"Session {session} was written by a newer Retinue (record format {newer.version}). It was left as it is. "
-        f"Update Retinue to read or continue it.",
+        f"Session {session} was written by a newer version of Retinue (record format {newer.version}). The session "
+        "was left unchanged. Update Retinue to read or continue the session.",
         "newer_version",
     )
 

@@ -97,13 +97,17 @@ class StoredSessions:
 
     def _require_local_store(self) -> LocalSessionStore:
         if self._local_store is None:
-            raise refuse(ErrorCode.UNSUPPORTED, "This is about sessions in files; Retinue was given another store.")
+            raise refuse(
+                ErrorCode.UNSUPPORTED,
+                "This function needs a store of session files, but this Retinue was created with another store.",
+            )
         return self._local_store
 
     async def _find(self, name: str) -> str:
         session = await self._store.find(name)
         if session is None:
             raise refuse(
-                ErrorCode.SESSION_NOT_FOUND, f'Session "{name}" not found. `retinue sessions list` shows them.'
+                ErrorCode.SESSION_NOT_FOUND,
+                f'Session "{name}" not found. `retinue sessions list` shows the existing sessions.',
             )
         return session

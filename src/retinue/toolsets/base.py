@@ -141,7 +141,7 @@ def refusal_result(failure: Failure, message: str, **details: Any) -> ToolResult
 def add_skipped_file(failure: Failure, sentence: str) -> str:
     """Return the sentence, and why a file that was found for an unknown agent was skipped."""
     broken = failure.detail.get("broken")
-    return f"{sentence}. Its file was found and skipped: {broken}" if broken else sentence
+    return f"{sentence}. The file of this agent was found and skipped: {broken}" if broken else sentence
 
 
 # -- agents ------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def describe_agent(orchestrator: Orchestrator, entry: AgentListing) -> str:
     """Return the description from the agent's file as one sanitized line: a model reads it."""
     description = defang_markup(to_one_line(orchestrator.redact(entry.agent.description), MAX_DESCRIPTION_CHARS))
     is_unaccepted = entry.agent.layer is SourceLayer.PROJECT and not entry.accepted
-    return description + (" (the project's own, not accepted by the user)" if is_unaccepted else "")
+    return description + (" (belongs to the project, not approved by the user)" if is_unaccepted else "")
 
 
 def requested_tools(policy: ToolPolicy) -> tuple[str, ...] | None:
@@ -197,7 +197,7 @@ def storage_warning(results: Sequence[RunResult]) -> tuple[str, ...]:
     if not unsaved:
         return ()
     if len(results) == 1:
-        return ("Warning: this session could not be stored. It is kept in memory until this process ends.",)
+        return ("Warning: this session could not be stored. The session exists in memory until this process ends.",)
     them = "It is" if unsaved == 1 else "They are"
     return (
         f"Warning: {unsaved} of these sessions could not be stored. {them} kept in memory until this process ends.",

@@ -25,10 +25,11 @@ from retinue.toolsets.base import (
 
 ID_DIGITS = 8
 """Length of the session ids that users see."""
-RUN_ENDED = "There was no answer: the run is over."
-TOO_MANY_CALLS = f"This run has {MAX_CALLS} calls under way already. Wait until one of them has been answered."
+RUN_ENDED = "There is no answer: the run has ended."
+TOO_MANY_CALLS = f"This run has {MAX_CALLS} calls in progress, which is the limit. Wait until one has been answered."
 INTERNAL_ERROR = (
-    "The call was ended by a fault of Retinue itself, which its log describes. The run goes on: do without it."
+    "The call failed with an internal error of Retinue; the log has the details. The run continues: work without "
+    "this call."
 )
 
 
@@ -72,7 +73,7 @@ class ToolsetDelegation:
         """Return the result of a tool, or the message of a call that no tool was run for."""
         handler = self._toolset.handlers.get(tool)
         if handler is None:
-            return f"There is no tool {tool!r}. Tools: {', '.join(self._toolset.handlers)}."
+            return f"Unknown tool: {tool}. Tools: {', '.join(self._toolset.handlers)}."
         try:
             context = self._run.tool_call_context(call)
         except ValueError as error:
@@ -98,9 +99,9 @@ def _truncate_answer(result: ToolResult) -> str:
 
     def rest(line: int) -> str:
         if details.get("mode") != "parallel" and not result.is_error:  # the text is the answer of the last run
-            return f"[Read the rest with: {read_on(runs[-1][1], line)}]"
+            return f"[Read the remaining output with: {read_on(runs[-1][1], line)}]"
         sessions = ", ".join(f"{number} {agent} {run}" for number, (agent, run) in enumerate(runs, 1))
-        return f"[Read each answer whole with: {read_on('ID')}; the IDs: {sessions}]"
+        return f"[Read each complete answer with: {read_on('ID')}; the IDs: {sessions}]"
 
     whole = replace_surrogates(result.text)
     return truncate_text(whole, max_lines=sys.maxsize, rest=rest if runs else None).text

@@ -49,16 +49,17 @@ SPAWN_TOOL, INFO_TOOL = "spawn_subagent", "agent_info"
 SPAWN_DESCRIPTION = (
     "Delegate work to specialised agents that work in their own context. Give them everything they need: they do not "
     "see this conversation. Mode single: one agent and its task. Mode chain: tasks one after the other; {previous} "
-    "in a task stands for the answer of the task before it, which is appended where it is not named, and {task} for "
+    "in a task is replaced by the previous task's answer, which is appended if the placeholder is missing, and "
+    "{task} for "
     "the first task; a chain stops at its first failure. Mode parallel: all tasks at once, answers in their order."
 )
-INFO_DESCRIPTION = "Show what an agent is for: its description, model, tools and instructions."
+INFO_DESCRIPTION = "Show an agent: its description, model, tools and instructions."
 
 _TASK_SCHEMA: JsonObject = {
     "agent": {"type": "string", "minLength": 1, "description": "Name of the agent to delegate to"},
     "task": {"type": "string", "minLength": 1, "description": "The focused task, with all the context it needs"},
-    "cwd": {"type": "string", "description": "Absolute path of the directory it works in"},
-    "timeout": {"type": "number", "minimum": 1, "description": "Seconds it may take"},
+    "cwd": {"type": "string", "description": "Absolute path of the directory the agent works in"},
+    "timeout": {"type": "number", "minimum": 1, "description": "Timeout in seconds"},
 }
 _REQUIRED_FIELDS = ("agent", "task")
 _TASK_FIELDS: JsonObject = {**_TASK_SCHEMA, **CHOICE_FIELDS}
@@ -88,7 +89,7 @@ def make_spawn_schema(settings: Settings) -> JsonObject:
                 "type": "string",
                 "enum": list(_MODES),
                 "default": Mode.SINGLE,
-                "description": "single takes agent and task; chain and parallel take tasks",
+                "description": "single needs agent and task; chain and parallel need tasks",
             },
             **{name: _TASK_SCHEMA[name] for name in _REQUIRED_FIELDS},
             **choices,
@@ -226,10 +227,10 @@ def _decode_plan(arguments: Any) -> Plan:
                 raise inputs.invalid_input(f"Give agent and task, or tasks: not both {name} and tasks")
     if mode is Mode.SINGLE:
         if tasks is not None:
-            raise inputs.invalid_input("Mode single takes agent and task; tasks needs mode chain or parallel")
+            raise inputs.invalid_input("Mode single needs agent and task; tasks needs mode chain or parallel")
         return Plan(tasks=(_decode_task(_SINGLE_FIELDS, given),), mode=mode)
     if tasks is None:
-        raise inputs.invalid_input(f"Missing required parameter: tasks. Mode {mode} takes a list of them")
+        raise inputs.invalid_input(f"Missing required parameter: tasks. Mode {mode} needs a list of tasks")
     if not isinstance(tasks, list):
         raise inputs.invalid_input("Parameter tasks must be a list of objects with agent and task")
     return Plan(tasks=tuple(_decode_numbered_task(number, task) for number, task in enumerate(tasks, 1)), mode=mode)

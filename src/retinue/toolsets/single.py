@@ -172,8 +172,11 @@ def _describe_rest(result: RunResult) -> Callable[[int], str]:
 
     def describe(line: int) -> str:
         if not result.actual.saved:
-            return "[The rest is only in the details of this result: the session could not be stored.]"
-        return f"[Read the rest with: {read_on(result.session[:8], line)}]"
+            return (
+                "[The remaining output is only in the details of this result, because the session could not be "
+                "stored.]"
+            )
+        return f"[Read the remaining output with: {read_on(result.session[:8], line)}]"
 
     return describe
 

@@ -37,8 +37,8 @@ SCHEMA: JsonObject = {
         "sessionId": {
             "type": "string",
             "pattern": f"^({SESSION_ID_PATTERN})?$",
-            "description": "The Session ID of an earlier answer of the same agent, to go on with its context; "
-            "leave it out to begin a new session",
+            "description": "The Session ID of an earlier answer of the same agent, to continue with its context; "
+            "leave it out to start a new session",
         },
     },
     "required": ["agent", "task"],
@@ -48,10 +48,10 @@ SUPPORTED = ", ".join(SCHEMA["properties"])
 DESCRIPTION = (
     "Delegate one focused task to a specialised agent that works in its own context and reports a finalized result. "
     "Give it everything it needs: it does not see this conversation. Every answer names a session; pass its id as "
-    "sessionId to go on with the same agent where it stopped."
+    "sessionId to continue with the same agent."
 )
 NEW_SESSION_HINTS: Mapping[ErrorCode, str] = {
-    ErrorCode.SESSION_NOT_FOUND: " Leave out sessionId to begin a new session."
+    ErrorCode.SESSION_NOT_FOUND: " Leave out sessionId to start a new session."
 }
 """Advice added to the message of a failure."""
 
@@ -76,8 +76,8 @@ class StickyToolset(SubagentToolset):
         session = fields.get("sessionId")
         if session is not None and not re.fullmatch(SESSION_ID_PATTERN, session):
             raise invalid_input(
-                "Parameter sessionId must be 8 to 64 letters, digits and hyphens, as an earlier answer gave it. "
-                "Leave it out to begin a new session."
+                "Parameter sessionId must be 8 to 64 letters, digits and hyphens, from an earlier answer. Leave it "
+                "out to start a new session."
             )
         return Task(agent=fields["agent"], prompt=fields["task"], session=session)
 

@@ -15,7 +15,7 @@ from retinue.runtime.model_choice import describe_unapplied_choices
 from retinue.toolsets.inputs import JsonObject, invalid_input
 
 CHOICE_FIELDS: JsonObject = {
-    "outputSchema": {"type": "object", "description": "JSON Schema of the result, which is then JSON"},
+    "outputSchema": {"type": "object", "description": "JSON Schema of the result; the result is then JSON"},
     "model": {"type": "string"},
     "effort": {"type": "string"},
 }

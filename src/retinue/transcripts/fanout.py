@@ -88,7 +88,7 @@ class SessionTranscript(TranscriptRenderer):
         self._has_failed_message = False
 
     def lines(self) -> list[str]:
-        dropped = [f"[{self.dropped} earlier entries are left out]"] if self.dropped else []
+        dropped = [f"[{self.dropped} earlier entries left out]"] if self.dropped else []
         return [*dropped, *self.entries]
 
     def add(self, record: EventRecord) -> int:

@@ -114,7 +114,7 @@ class HtmlTranscript(TranscriptRenderer):
             case events.ModelChanged(_, after, reason):
                 text = f"Model: {after} ({reason})"
             case events.DeadlineExtended(seconds):
-                text = f"{seconds:g} seconds more"
+                text = f"Timeout extended by {seconds:g} seconds"
             case events.Notice(_, message):
                 text = message
         return f'<p class="note">{escape(text)}</p>'

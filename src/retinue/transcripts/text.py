@@ -146,7 +146,7 @@ class MarkdownTranscript(TranscriptRenderer):
         return [
             f"# {event.name}\n",
             f"- agent: {event.agent}\n- engine: {event.engine}\n- directory: {event.cwd}",
-            f"- begun: {format_time(record.time)}\n- run: {record.origin.run}\n",
+            f"- started: {format_time(record.time)}\n- run: {record.origin.run}\n",
             f"## Task\n\n{_fence_code(event.task)}\n",
         ]
 
@@ -160,13 +160,13 @@ class MarkdownTranscript(TranscriptRenderer):
 
     def text(self, text: str) -> str:
         self._last_text = text
-        return f"## Said\n\n{text}\n"
+        return f"## Message\n\n{text}\n"
 
     def thinking(self, text: str) -> str:
-        return f"### Thought\n\n{_quote(text)}\n"
+        return f"### Reasoning\n\n{_quote(text)}\n"
 
     def steering(self, text: str) -> str:
-        return f"### Was told\n\n{_quote(text)}\n"
+        return f"### Received message\n\n{_quote(text)}\n"
 
     def tool_call(self, name: str, args: ToolArguments) -> str:
         encoded = msgspec.json.format(msgspec.json.encode(args), indent=2).decode()
@@ -183,7 +183,7 @@ class MarkdownTranscript(TranscriptRenderer):
             case events.ModelChanged(_, after, reason):
                 return f"> **Model:** {after} ({reason})\n"
             case events.DeadlineExtended(seconds):
-                return f"> **Given {seconds:g} seconds more.**\n"
+                return f"> **Timeout extended by {seconds:g} seconds.**\n"
             case events.Notice(_, message):
                 return f"{_quote(message)}\n"
 

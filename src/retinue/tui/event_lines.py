@@ -37,7 +37,7 @@ def format_call(name: str, args: ToolArguments) -> str:
             return f"{name} {_format_delegation(args)}"
         arguments = _CALLS.get(name, _format_other)(args)
     except (TypeError, ValueError, RecursionError):  # arguments of a model can be anything; no view may fail on them
-        arguments = "(arguments that cannot be shown)"
+        arguments = "(arguments cannot be shown)"
     return f"{name} → {arguments}" if arguments else name
 
 

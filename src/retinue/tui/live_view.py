@@ -35,7 +35,10 @@ NoteSource = Callable[[EventRecord], Iterable[str]]
 FrameRenderer = Callable[[CallProgress, ScreenSize, float], Sequence[StyledLine]]
 """Returns the lines of the windows of runs."""
 
-LAGGED_MESSAGE = "More happened than could be shown; the runs go on. All of it is kept: retinue events"
+LAGGED_MESSAGE = (
+    "Some events were not shown, because too many occurred at once; the runs continue. All events are stored: "
+    "retinue events"
+)
 
 
 class PendingEvents(Protocol):

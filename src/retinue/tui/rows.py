@@ -164,4 +164,4 @@ def _as_text(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, indent=2, default=repr)
     except (TypeError, ValueError, RecursionError):
-        return "(a value that cannot be shown)"
+        return "(value cannot be shown)"

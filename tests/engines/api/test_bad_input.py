@@ -144,7 +144,7 @@ async def test_stream_that_is_cut_fails_as_a_lost_connection(model, tmp_path):
     async with open_provider([ScriptedTurn(text="One two three", cut=True)], tmp_path) as provider:
         failure = find_failure(await provider.run(model))
     assert failure.reason == "network"
-    assert "What it wrote is kept." in failure.message
+    assert "The partial answer was kept." in failure.message
 
 
 async def test_cancelled_run_leaves_no_connection_and_no_task(model, tmp_path):
@@ -319,7 +319,7 @@ async def test_result_of_a_function_of_ten_megabytes_is_bounded(tmp_path):
         events = await provider.run(MODELS["anthropic"], functions=(dump,))
     (returned,) = of_type(events, ToolReturned)
     assert len(returned.text) < 60_000
-    assert returned.text.endswith("Ask for less to see the rest.]")
+    assert returned.text.endswith("Ask for a smaller part to see the remainder.]")
 
 
 async def test_wait_that_a_provider_asks_for_is_lengthened_by_chance(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ async def test_model_that_refuses_an_effort_answers_without_it(api, tmp_path, re
     assert (result.failure, result.text, result.actual.not_applied) == (None, "done", ("thinking",))
     assert len(server.requests) == 2
     (notice,) = result.actual.notices
-    assert notice.startswith(f"{MODELS[api]} takes no effort high; its own default is used: 400: ")
+    assert notice.startswith(f"{MODELS[api]} does not support effort high; the provider's default is used: 400: ")
 
 
 async def test_other_errors_are_not_taken_for_a_refused_effort(tmp_path):

@@ -137,7 +137,7 @@ async def test_model_that_takes_no_images_gets_a_text_instead(model, tmp_path, e
         events = await provider.run(model)
         last = provider.server.requests[-1]
     assert [event.code for event in of_type(events, Notice)] == ["not_applied"]
-    assert "This model takes no images" in "".join(message.text for message in last.messages)
+    assert "This model does not accept images" in "".join(message.text for message in last.messages)
     assert of_type(events, Text)[-1].text == "It says hello."
 
 

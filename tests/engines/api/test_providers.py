@@ -75,7 +75,7 @@ def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
 @pytest.mark.parametrize(
     ("model", "provider", "environ", "message"),
     [
-        (None, None, {}, "The api engine cannot be used: no provider key is set."),
+        (None, None, {}, "The api engine cannot be used: no provider key is set. Set one of "),
         ("x", "antropic", OPENAI, "Unknown provider 'antropic'. Did you mean 'anthropic'?"),
         ("anthropic/x", None, OPENAI, "The provider anthropic is not configured: set ANTHROPIC_API_KEY."),
         ("ollama/x", None, OPENAI, "The provider ollama is not configured: set OLLAMA_HOST."),
@@ -86,8 +86,8 @@ def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
         (None, None, {**OPENAI, "OPENAI_BASE_URL": "http://h/\x1b"}, "OPENAI_BASE_URL='http://h/\\x1b' is not an"),
         (None, None, {**OPENAI, "OPENAI_BASE_URL": "http://h/?k=1"}, "The URL in OPENAI_BASE_URL has a query or"),
         ("openai/", None, OPENAI, "Name a model of openai, e.g. --model openai/MODEL."),
-        (None, None, {"OPENAI_API_KEY": "sk-\u00e9"}, "The key in OPENAI_API_KEY has spaces around it, or"),
-        (None, None, {"OPENAI_API_KEY": "sk-1\n"}, "The key in OPENAI_API_KEY has spaces around it, or"),
+        (None, None, {"OPENAI_API_KEY": "sk-\u00e9"}, "The key in OPENAI_API_KEY has leading or trailing spaces, or"),
+        (None, None, {"OPENAI_API_KEY": "sk-1\n"}, "The key in OPENAI_API_KEY has leading or trailing spaces, or"),
         ("antropic/x", None, OPENAI, "Unknown provider 'antropic'. Did you mean 'anthropic'?"),
         ("bedrok/x", None, OPENAI, "Unknown provider 'bedrok'. Did you mean 'bedrock'?"),
     ],

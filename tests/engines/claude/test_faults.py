@@ -109,7 +109,7 @@ async def test_exit_within_an_answer_fails_and_keeps_the_text(home, last, code, 
     assert (*failure_of(result), result.exit_code) == (code, reason, exit_code)
     assert result.failure
     assert result.failure.message == (
-        f"Claude Code {how} in the middle of its answer. What it wrote is kept. "
+        f"Claude Code {how} in the middle of its answer. The partial answer was kept. "
         "Run the task again, or resume the session."
     )
     assert (result.text, result.answer, result.usage) == (
@@ -150,8 +150,8 @@ async def test_program_without_the_protocol_fails_by_name(home):
         result = await retinue.run("explorer", deeds(SAY))
     assert result.failure
     assert result.failure.code is ErrorCode.SPAWN_FAILED
-    assert result.failure.message.startswith("Claude Code did not begin: Unsupported control request")
-    assert "Nothing was asked of a model." in result.failure.message
+    assert result.failure.message.startswith("Claude Code did not start: Unsupported control request")
+    assert "No model was called." in result.failure.message
 
 
 async def test_long_lines_and_noise_do_not_fail_the_run(home):
@@ -159,8 +159,8 @@ async def test_long_lines_and_noise_do_not_fail_the_run(home):
     result = await run_actions(home, noise, {"flood": 17 << 20}, {"flood": 9 << 20}, {"say": "x", "times": 2 << 20})
     assert (result.failure, len(result.text)) == (None, 2 << 20)
     assert result.actual.dropped_bytes > 17 << 20
-    assert any("too long and is left out" in notice for notice in result.actual.notices)
-    assert any("4 lines that are no messages" in notice for notice in result.actual.notices)
+    assert any("too long and was left out" in notice for notice in result.actual.notices)
+    assert any("4 lines that are not messages" in notice for notice in result.actual.notices)
 
 
 async def test_silent_process_times_out(home):

@@ -36,7 +36,7 @@ def test_missing_sdk_is_reported_with_the_install_command(environ, monkeypatch):
 def test_missing_program_is_named(environ):
     said = not_installed_reason({**environ, CLAUDE_VARIABLE: "/no/such/claude", "ANTHROPIC_API_KEY": "k"})
     assert said == (
-        "there is no program /no/such/claude (RETINUE_CLAUDE). Name one that is there, or unset RETINUE_CLAUDE."
+        "program /no/such/claude not found (RETINUE_CLAUDE). Set it to an existing program, or unset RETINUE_CLAUDE."
     )
 
 

@@ -73,7 +73,7 @@ def test_answer_after_a_tool_call_is_parsed():
 def test_provider_error_is_a_message_that_ended_with_an_error():
     *_, notice, failed, ended = read_recording("provider_failed")
     assert isinstance(notice, Notice)
-    assert notice.message == "Claude Code tries again in 0.609s (1 of 1) after: 529 overloaded"
+    assert notice.message == "Claude Code retries in 0.609s (1 of 1) after: 529 overloaded"
     assert isinstance(failed, MessageEnded)
     assert (failed.stop_reason, failed.usage) == ("error", Usage(turns=1))
     assert failed.error
@@ -155,7 +155,7 @@ def test_cut_off_answer_is_reported_before_the_next_message():
     cut, ended = ClaudeEventReader().read(map(parse_line, [start, half, again]))
     assert cut == TextDelta("half")
     assert isinstance(ended, MessageEnded)
-    assert (ended.stop_reason, ended.error) == ("error", "The answer broke off before it was complete.")
+    assert (ended.stop_reason, ended.error) == ("error", "The answer ended before it was complete.")
 
 
 def test_tool_result_waits_for_the_end_of_its_message():

@@ -100,7 +100,7 @@ async def test_several_delegated_tasks_run_in_parallel(make_retinue):
 async def test_rest_of_the_task_is_answered_by_the_engine_itself(make_retinue):
     result, events = await run_lead(make_retinue(), "Where is the Bus defined?\nask reviewer: Review bus.py")
     (answer,) = answers(events)
-    own, _, delegated = result.text.partition("\n\nBeside that, asked reviewer:\n\n")
+    own, _, delegated = result.text.partition("\n\nAlso asked reviewer:\n\n")
     assert "`src/bus.py:4`" in own
     assert delegated == answer
 
@@ -123,7 +123,7 @@ async def test_delegation_tree_finishes_with_one_slot(make_retinue):
 
 async def test_refused_delegation_is_reported_in_the_answer(make_retinue):
     refused, _ = await run_lead(make_retinue(max_spawns=1), "ask explorer: x\nask explorer: y")
-    assert "The agents below this call have started 0 runs and may start 1 (max_spawns); 2 more" in refused.text
+    assert "The child runs of this call have started 0 runs and may start 1 (max_spawns); 2 more" in refused.text
     unknown, _ = await run_lead(make_retinue(), "ask nobody: x")
     assert "Unknown agent: nobody. Available agents:" in unknown.text
 

@@ -193,8 +193,8 @@ def test_retries_compaction_and_extension_errors_are_notices():
         line(type="extension_error", extensionPath="x.ts", error="boom"),
     )
     assert [(notice.code, notice.message) for notice in said] == [
-        ("provider_retry", "pi tries again in 2s (1 of 3) after: 500"),
-        ("compaction", "pi shortens its conversation, as it grew too long for the model."),
+        ("provider_retry", "pi retries in 2s (1 of 3) after: 500"),
+        ("compaction", "pi compacts its conversation, which is too long for the model."),
         ("extension_error", "An extension of pi failed (x.ts): boom"),
     ]
 
@@ -286,7 +286,7 @@ def test_repeating_lines_do_not_count_as_durable_output():
 
 def test_too_long_line_is_a_notice():
     assert read(LineTooLong(99)) == [
-        Notice("line_too_long", "A line of 99 bytes from pi was too long and is left out.")
+        Notice("line_too_long", "A line of 99 bytes from pi was too long and was left out.")
     ]
 
 

@@ -57,7 +57,7 @@ def test_versions_without_mcp_get_no_mcp_flag(spec):
             {"thinking": "deeply"},
             "pi has no thinking level 'deeply' (it has: off, minimal, low, medium, high, xhigh, max)",
         ),
-        ({"provider": "local"}, "The provider 'local' is not used, as no model is named."),
+        ({"provider": "local"}, "The provider 'local' is ignored, because no model is set."),
     ],
 )
 def test_unapplied_preferences_are_reported(spec, agent, sentence):
@@ -157,5 +157,5 @@ def test_run_without_writable_folder_has_no_session_file(spec, tmp_path):
     run = spec(native_folder=str(tmp_path / "file" / "native"))
     start = plan_launch(run, PI)
     assert start.rpc_command().argv[-1] == "--no-session"
-    message = f"pi's own session is not kept: {tmp_path}/file/native cannot be written."
+    message = f"pi's own session file is not kept: {tmp_path}/file/native cannot be written."
     assert list(list_unapplied_preferences(run, start)) == [Notice("not_applied", message)]

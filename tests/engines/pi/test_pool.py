@@ -152,7 +152,10 @@ async def test_question_of_an_extension_is_cancelled(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, do("ask", "May I?"))
         assert '"cancelled": true' in result.text
-        assert "An extension of pi asked, and nobody could answer: May I?" in result.actual.notices
+        assert (
+            "An extension of pi asked a question that was not answered, because pi runs without a terminal: May I?"
+            in result.actual.notices
+        )
 
 
 # -- thrown away --------------------------------------------------------------------------------------

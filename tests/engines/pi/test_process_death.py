@@ -13,7 +13,7 @@ from retinue.model.results import ProcessEnd
 pytestmark = pytest.mark.process
 
 WORKS = do("call", "read", {"path": "a"}, returns="found it")
-LEFT_NO_TEXT = "It left no text; its session keeps what it did. Run the task again, or resume the session."
+LEFT_NO_TEXT = "The answer is empty; the session has the tool calls. Run the task again, or resume the session."
 
 
 def complain(words: str):
@@ -56,7 +56,7 @@ async def test_half_a_record_and_stderr_are_in_the_failure(scratch_home):
         result = await play(retinue, WORKS, half, complain("disk full"), do("exit", 4))
     assert result.failure == Failure(
         ErrorCode.ENGINE,
-        "pi broke off in the middle of a record: it ended with exit code 4. What came before is kept. "
+        "pi stopped in the middle of a record: it ended with exit code 4. The output before that was kept. "
         "Run the task again.\nThe end of its stderr:\ndisk full",
         "truncated_stream",
     )

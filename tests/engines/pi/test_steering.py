@@ -107,7 +107,7 @@ async def test_steering_refused_by_pi_is_refused_with_its_reason(scratch_home):
         open_run(retinue, HALF, do("wait_for_steering", refuse="The queue is full."), do("say", "done")) as steered,
     ):
         failure = await refusal(retinue.steer(steered.run, "more"))
-    assert (failure.code, failure.message) == (ErrorCode.ENGINE, "pi did not take it: The queue is full.")
+    assert (failure.code, failure.message) == (ErrorCode.ENGINE, "pi did not accept the message: The queue is full.")
     assert (steered.result.text, steered.result.actual.notices) == ("done", ())
 
 
@@ -129,7 +129,7 @@ async def test_undelivered_steering_is_reported_and_reaches_no_other_run(scratch
         ) as steered:
             await retinue.steer(steered.run, "more")
         assert await steered.events(SteeringDelivered) == []
-        sentence = "The run ended before its agent was given what it was told: more"
+        sentence = "The run ended before the agent received this message: more"
         assert Notice("steer_missed", sentence) in await steered.events(Notice)
         assert await pid(retinue) != before
 
@@ -186,7 +186,7 @@ async def test_pi_without_rpc_refuses_steering(scratch_home):
         ):
             failure = await refusal(retinue.steer(steered.run, "more"))
         assert failure.code is ErrorCode.UNSUPPORTED
-        assert failure.message.startswith("This pi takes nothing while its agent works: it is older than 0.87")
+        assert failure.message.startswith("This pi cannot steer a running agent: it is older than 0.87")
         assert steered.result.text == "done"
         (scratch_home / "bin" / "package.json").unlink(missing_ok=True)
 

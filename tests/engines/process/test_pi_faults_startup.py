@@ -73,7 +73,7 @@ async def test_silent_exit_at_start_reports_the_exit_code(scratch_home):
     async with pi_stage(scratch_home, do("exit", 3)) as retinue:
         result = await play(retinue, do("say", "never"))
         assert ended(result) == (ErrorCode.SPAWN_FAILED, None)
-        assert "said nothing and ended with exit code 3" in words(result)
+        assert "printed nothing and ended with exit code 3" in words(result)
 
 
 async def test_pi_that_closes_its_output_and_stays_is_no_success(scratch_home):
@@ -131,9 +131,7 @@ async def test_version_without_completion_report_is_ended_after_its_last_complet
     async with pi_stage(scratch_home, version="0.80.3") as retinue:
         result = await play(retinue, do("say", "Done."), FOREVER)
         assert (result.failure, result.text) == (None, "Done.")
-        assert (
-            "The agent had answered and its engine did not return within 2s: it was ended." in result.actual.notices
-        )
+        assert "The agent answered, but its engine did not return within 2s and was ended." in result.actual.notices
 
 
 HALF_A_LINE = do("raw", '{"type":"message_end","mess')
@@ -205,7 +203,7 @@ async def test_grandchild_of_pi_with_open_output_delays_nothing(scratch_home, ve
         with anyio.fail_after(20):
             result = await play(retinue, do("say", "Done."), do("shell", "sleep 1000 &"), do("exit", 0))
         assert (result.failure, result.text) == (None, "Done.")
-        assert "The agent left 1 process running in the background: ended." in result.actual.notices
+        assert "The agent left 1 process running in the background, which Retinue ended." in result.actual.notices
 
 
 async def test_pi_that_ignores_sigterm_is_killed_for_any_stop(scratch_home):
@@ -255,7 +253,7 @@ async def test_daemon_of_a_tool_is_terminated_and_reported(scratch_home, version
     async with pi_stage(scratch_home, version=version) as retinue:
         result = await play(retinue, daemon, do("say", "Done."))
         assert (result.failure, result.text) == (None, "Done.")
-        assert "The agent left 1 process running in the background: ended." in result.actual.notices
+        assert "The agent left 1 process running in the background, which Retinue ended." in result.actual.notices
 
 
 @pytest.mark.skipif(
@@ -277,7 +275,7 @@ async def test_two_hundred_forks_end_with_their_run(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, forks, do("say", "Done."))
         assert result.failure is None
-        assert "The agent left 200 processes running in the background: ended." in result.actual.notices
+        assert "The agent left 200 processes running in the background, which Retinue ended." in result.actual.notices
         assert (await play(retinue, do("say", "Next."))).text == "Next."
 
 

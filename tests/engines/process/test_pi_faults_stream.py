@@ -46,7 +46,7 @@ async def test_lines_up_to_the_limit_are_read_and_a_longer_one_is_reported(scrat
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, *[do("long", size) for size in sizes], do("say", "Done."))
         assert (result.failure, result.text) == (None, "Done.")
-        assert f"A line of {MAX_LINE_BYTES + 1} bytes from pi was too long and is left out." in result.actual.notices
+        assert f"A line of {MAX_LINE_BYTES + 1} bytes from pi was too long and was left out." in result.actual.notices
         assert result.usage.turns == 6
         assert result.actual.dropped_bytes >= MAX_LINE_BYTES + 1
 
@@ -116,7 +116,7 @@ async def test_noise_is_counted_and_records_within_it_are_read(scratch_home, ver
         result = await play(retinue, raw(noise + call + titled))
         assert (result.failure, result.text) == (None, "Done.")
         assert result.actual.tools_used == {"read": 1}
-        assert any("pi printed 3 lines that are no events" in notice for notice in result.actual.notices)
+        assert any("pi printed 3 lines that are not events" in notice for notice in result.actual.notices)
 
 
 async def test_invalid_text_is_stored_and_readable(scratch_home):
@@ -216,7 +216,7 @@ async def test_events_after_the_end_are_reported_and_ignored(scratch_home, versi
     async with pi_stage(scratch_home, version=version) as retinue:
         result = await play(retinue, do("raw", _settled_and(message("Late."))))
         assert (result.failure, result.text) == (None, "In time.")
-        assert "pi told of 2 more events after it had settled; they are left out." in result.actual.notices
+        assert "pi sent 2 more events after its last answer; they were left out." in result.actual.notices
 
 
 def _settled_and(late: bytes) -> str:
@@ -229,7 +229,7 @@ async def test_failure_that_pi_retries_does_not_end_the_run(scratch_home):
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, do("fail", "500: oops", will_retry=True), do("say", "Made it."))
         assert (result.failure, result.text) == (None, "Made it.")
-        assert any("pi tries again" in notice for notice in result.actual.notices)
+        assert any("pi retries" in notice for notice in result.actual.notices)
         assert [attempt.reason for attempt in result.actual.attempts] == ["first"]
 
 

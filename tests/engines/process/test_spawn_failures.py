@@ -34,7 +34,7 @@ async def test_missing_program_fails_with_spawn_failed():
     assert await spawn_failure("no-such-program") == Failure(
         ErrorCode.SPAWN_FAILED,
         "Could not start no-such-program: No such file or directory (ENOENT). Nothing was run. "
-        "Install it, or name it by its full path.",
+        "Install it, or give its full path.",
         "spawn_failed",
     )
 
@@ -72,7 +72,7 @@ async def test_program_without_execute_permission_fails_with_eacces(tmp_path):
 async def test_script_without_its_interpreter_fails_with_enoent(tmp_path):
     found = await spawn_failure(write_script(tmp_path / "tool", "#!/no/such/interpreter\n"))
     assert "(ENOENT)" in found.message
-    assert "The file is there" in found.message
+    assert "The file exists" in found.message
 
 
 async def test_text_file_as_program_fails_with_enoexec(tmp_path):

@@ -128,7 +128,7 @@ async def test_long_text_is_read_in_parts(url):
     [
         ("/image", "its content type is image/png"),
         ("/nul", "binary data"),
-        ("/gzip", "compresses it (gzip)"),
+        ("/gzip", "sent it compressed (gzip)"),
         ("/missing", "HTTP 404 Not Found"),
         ("/loop", "redirects more than 5 times"),
         ("/file", "only http:// and https://"),

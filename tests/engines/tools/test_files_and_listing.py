@@ -168,7 +168,7 @@ async def test_find_reports_when_the_result_limit_is_reached(write_files, call):
 async def test_glob_with_too_many_alternatives_is_refused(call):
     outcome = await call("find", pattern="{a,b}" * 30)
     assert outcome.is_error
-    assert outcome.text.endswith("its braces stand for more than 64 patterns.")
+    assert outcome.text.endswith("its braces expand to more than 64 patterns.")
 
 
 async def test_glob_with_an_open_bracket_is_refused(call):

@@ -96,7 +96,7 @@ async def test_invalid_pattern_is_an_error_with_a_hint(call, pattern):
 @pytest.mark.parametrize("pattern", ["x" * 5000, "((((a{100}){100}){100}){100})", "a{99999999}"])
 async def test_pattern_too_large_to_compile_is_refused(call, pattern):
     assert await call("grep", pattern=pattern) == ToolOutcome(
-        "The pattern is too large. Search for a part of it.", is_error=True
+        "The pattern is too large. Search for a part of the pattern.", is_error=True
     )
 
 

@@ -45,11 +45,11 @@ async def test_links_that_lead_outside_are_not_followed(tree, write_files, call)
     assert (await call("read", path="loop")).is_error
     assert SECRET not in (await call("grep", pattern="secret")).text
     assert (await call("ls")).text.split("\n") == [
-        "file (a link that is not followed)",
-        "folder (a link that is not followed)",
+        "file (a link; not followed)",
+        "folder (a link; not followed)",
         "inside.txt",
-        "loop (a link that is not followed)",
-        "zero (a link that is not followed)",
+        "loop (a link; not followed)",
+        "zero (a link; not followed)",
     ]
     assert (await call("find", pattern="*")).text == "inside.txt"
 

@@ -102,7 +102,7 @@ def test_session_data_is_sent_as_soon_as_each_run_ends(extension, tmp_path):
     bridge.send({"type": "cancel", "id": "a"})
     again, result = bridge.read_message(), bridge.read_message()
     assert (again["session"]["status"], again["session"]["exitCode"]) == ("error", 130)
-    assert again["session"]["errorMessage"].startswith("Stopped before it was done")
+    assert again["session"]["errorMessage"].startswith("Cancelled before it completed")
     assert result["type"] == "result"
 
 

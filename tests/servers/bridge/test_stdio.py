@@ -82,7 +82,7 @@ def test_cancelled_call_returns_the_output_of_its_runs_so_far(extension):
 
 @pytest.mark.parametrize(
     ("toolset", "tool", "message"),
-    [("single", "subagent", "was cancelled by user"), ("nested", "spawn_subagent", "Stopped before it was done")],
+    [("single", "subagent", "was cancelled by user"), ("nested", "spawn_subagent", "Cancelled before it completed")],
 )
 def test_call_cancelled_before_its_run_started_is_answered(extension, toolset, tool, message):
     bridge = extension(toolset=toolset, script=HANGS)
@@ -216,7 +216,7 @@ def test_second_call_with_an_id_in_use_is_refused(extension):
     assert bridge.receive() == {
         "type": "refused",
         "id": "1",
-        "message": "A call of the id 1 is in flight. Nothing was started.",
+        "message": "A call with the id 1 is already in progress. Nothing was started.",
     }
 
 
@@ -367,7 +367,7 @@ def test_session_data_has_the_failure_text_of_the_toolset(extension):
         ("single", "Subagent execution was cancelled by user.", r"(?!)"),
         (
             "sticky",
-            "Stopped before it was done; what it had was kept. Resume the session to go on.",
+            "Cancelled before it completed; its partial output was kept. Resume the session to continue.",
             r"Session: \S{36}",
         ),
     ],

@@ -174,7 +174,7 @@ async def test_login_link_works_once(serve):
         seen = await client.get("runs", **nobody, cookie=f"other=1; {cookie}")
         page = await client.get("/", **nobody, cookie=cookie)
     assert (first.status, second.status, second.error) == (200, 401, "unauthorized")
-    assert "used already" in second.json["error"]["message"]
+    assert "already used" in second.json["error"]["message"]
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(rest)
     assert cookie.startswith(f"retinue_{PORT}=")
     assert (seen.status, page.status) == (200, 200)
@@ -300,7 +300,7 @@ def test_token_file_readable_by_others_stops_the_start(tmp_path):
     file = Authenticator(tmp_path, PORT).token_file
     assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o644)
-    with pytest.raises(ServerStartError, match="Others can read"):
+    with pytest.raises(ServerStartError, match="Other users can read"):
         Authenticator(tmp_path, PORT)
 
 
@@ -345,7 +345,7 @@ async def test_invalid_body_is_rejected_and_starts_nothing(serve, body):
     async with serve(reply("done")) as client:
         answer = await client.ask("POST", "runs", body, content_type="application/json")
         assert (answer.status, answer.error) == (400, "invalid_input")
-        assert "Nothing was done." in answer.json["error"]["message"]
+        assert "Nothing was changed." in answer.json["error"]["message"]
         assert (await client.get("runs")).json["runs"] == []
 
 
@@ -387,5 +387,5 @@ async def test_odd_path_names_are_not_found(serve):
 async def test_value_out_of_range_is_reported_by_name(serve):
     async with serve(reply("done")) as client:
         answer = await client.post("runs", {"agent": "explorer", "task": "look", "timeout": 1e9})
-    sentence = "timeout is wrong: expected `float` <= 604800.0. Nothing was done."
+    sentence = "timeout is invalid: expected `float` <= 604800.0. Nothing was changed."
     assert answer.json == {"error": {"code": "invalid_input", "message": sentence}}

@@ -222,8 +222,8 @@ async def test_steps_of_a_plan_choose_schema_model_and_effort(serve):
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"outputSchema": "no"}, "outputSchema is wrong: expected `object | null`, got `str`."),
-        ({"effort": "extreme"}, "effort is wrong: invalid enum value 'extreme'."),
+        ({"outputSchema": "no"}, "outputSchema is invalid: expected `object | null`, got `str`."),
+        ({"effort": "extreme"}, "effort is invalid: invalid enum value 'extreme'."),
         (
             {"model": "openai/gpt-5"},
             'The model "openai/gpt-5" is not among those that a call may choose: anthropic/*',
@@ -330,7 +330,7 @@ async def test_agent_changed_since_it_was_read_is_not_trusted(serve, shady):
         now = (await client.get("agents/tester")).json
         accepted = (await client.post("agents/tester/trust", {"digest": now["digest"]})).json
     assert (refused.status, refused.error) == (409, "conflict")
-    assert "has changed since you looked at it" in refused.json["error"]["message"]
+    assert "has changed since you reviewed it" in refused.json["error"]["message"]
     assert (now["trust"], accepted["trust"]) == ("untrusted", "trusted")
 
 
@@ -353,7 +353,7 @@ async def test_engine_without_a_key_is_not_available_for_the_stated_reason(serve
     async with serve(engines=available_engines({}), engine="auto") as client:
         rows = {row["name"]: row for row in (await client.get("engines")).json["engines"]}
     assert not rows["api"]["available"]
-    assert rows["api"]["why"].startswith("no provider key is set.")
+    assert rows["api"]["why"].startswith("no provider key is set. Set one of")
     assert all(row["available"] == (row["why"] is None) for row in rows.values())
 
 

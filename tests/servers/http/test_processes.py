@@ -204,7 +204,7 @@ def test_stopped_process_delays_no_other_run(process):
     running.send_signal(signal.SIGKILL)
     gone = read_until_ended(messages)[-1]["row"]
     assert (refused["error"]["code"], last["row"]["run"]) == ("unsupported", other)
-    assert "may be stopped" in refused["error"]["message"]
+    assert "may be suspended" in refused["error"]["message"]
     assert listed == {run: "running", other: "completed"}
     assert (gone["run"], gone["failure"]["code"]) == (run, "interrupted")
 
@@ -335,9 +335,9 @@ def test_invalid_serve_options_fail_before_anything_starts(process, arguments, m
 
 def test_listening_on_all_addresses_prints_a_warning(process):
     running = process.start("serve", "--port", "0", "--host", "0.0.0.0", "--listen-anywhere", "--name", "box.example")
-    stderr = wait_for(running, "use an SSH tunnel instead")
-    assert "whoever can reach this machine there and has the token" in stderr
-    assert "can start agents as you, and nothing on the way is encrypted" in stderr
+    stderr = wait_for(running, "an SSH tunnel")
+    assert "anyone who can reach this address and has the token" in stderr
+    assert "can start agents as you, and connections are not encrypted" in stderr
     assert running.stdout
     assert running.stdout.readline().startswith("http://box.example:")
     running.kill()
@@ -350,7 +350,7 @@ def test_token_file_readable_by_others_prevents_the_start(process, scratch_home)
     file.chmod(0o644)
     done = process.run("serve", "--port", "0")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Others can read the token file" in done.stderr
+    assert "Other users can read the token file" in done.stderr
 
 
 def test_many_silent_connections_do_not_block_others(process):

@@ -44,7 +44,7 @@ async def test_background_run_is_started_inspected_and_awaited_by_id(connect):
         after = await use(client, "status", id=name)
     assert started.structured_content == {"id": name, "agent": "explorer", "state": "working"}
     assert started.content[0].text == (
-        f"explorer (id {name}): working; subagent_wait returns the result once it is done"
+        f"explorer (id {name}): running; subagent_wait returns the result when it has ended"
     )
     assert looked.structured_content["doing"] == "→ read a.py (1 tool call so far)"
     assert early.structured_content["state"] == "working"
@@ -111,13 +111,16 @@ async def test_background_run_is_steered_by_id(connect):
         steered = await use(client, "steer", id=name, text="Mind the gap.")
         result = await use(client, "wait", id=name)
         again = await use(client, "steer", id=name, text="Once more.")
-    assert steered.content[0].text == f"explorer (id {name}): told; it reads that before it asks its model again"
+    assert (
+        steered.content[0].text
+        == f"explorer (id {name}): message sent; the agent will see it before its next model call"
+    )
     assert steered.structured_content == {"id": name, "agent": "explorer", "state": "working"}
     assert result.structured_content["result"].endswith("I was told: Mind the gap.")
     assert again.is_error
     assert again.structured_content["error"]["code"] == "conflict"
     assert again.content[0].text == (
-        f"{name} has ended, and nothing was said to it. subagent_start with this id goes on with its context."
+        f"{name} has ended; the message was not sent. Call subagent_start with this id to continue with its context."
     )
 
 
@@ -200,11 +203,11 @@ async def test_cancelled_start_leaves_nothing_running(connect):
         ("start", {**TASK, "id": "a1b2c3d4e5f6a7b8"}, "session_not_found", "Cannot resume: session"),
         ("start", {**TASK, "agent": "nobody"}, "unknown_agent", "Unknown agent: nobody."),
         ("status", {}, "invalid_input", "Missing required parameter: id"),
-        ("wait", {"id": "../../etc"}, "session_not_found", 'There is no work of the id "../../etc".'),
+        ("wait", {"id": "../../etc"}, "session_not_found", 'Id "../../etc" not found.'),
         ("wait", {"id": "x", "seconds": "5"}, "invalid_input", "Parameter seconds must be a number of seconds"),
-        ("steer", {"id": "a1b2c3d4e5f6a7b8", "text": "x"}, "session_not_found", "There is no work of the id"),
+        ("steer", {"id": "a1b2c3d4e5f6a7b8", "text": "x"}, "session_not_found", 'Id "a1b2c3d4e5f6a7b8" not found'),
         ("steer", {"text": "x"}, "invalid_input", "Missing required parameter: id"),
-        ("cancel", {"id": "a1b2c3d4e5f6a7b8"}, "session_not_found", "There is no work of the id"),
+        ("cancel", {"id": "a1b2c3d4e5f6a7b8"}, "session_not_found", 'Id "a1b2c3d4e5f6a7b8" not found'),
     ],
 )
 async def test_invalid_background_calls_are_refused_with_a_message(connect, tool, arguments, code, sentence):

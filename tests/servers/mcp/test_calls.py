@@ -89,7 +89,7 @@ async def test_truncated_answer_is_whole_in_the_details_and_names_where_the_rest
     assert text == result.content[0].text
     assert text.split("\n")[:2] == [
         "[TRUNCATED: showing first 5000 of 6000 lines, 34.2 KB of 41.0 KB]",
-        f"[Read the rest with: retinue sessions output {run} --start 5001]",
+        f"[Read the remaining output with: retinue sessions output {run} --start 5001]",
     ]
 
 
@@ -183,7 +183,7 @@ async def test_offline_engine_is_never_selected_automatically(workplace):
         open_tool_server(retinue, ["single"], roots=[str(workplace)]) as desk,
     ):
         answer = await desk.call_tool("subagent", TASK)
-    assert answer.text.startswith("No engine with a language model is configured here")
+    assert answer.text.startswith("No engine with a language model is configured")
 
 
 # -- progress --------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ async def test_calls_beyond_the_limit_are_refused_and_earlier_ones_answered(conn
         again = await client.call_tool("subagent", TASK)
     assert crowded.is_error
     jsonschema.validate(crowded.structured_content, schemas["subagent"])
-    assert crowded.content[0].text.startswith("This client has 2 calls in flight, which is the limit.")
+    assert crowded.content[0].text.startswith("This client has 2 calls in progress, which is the limit.")
     assert [*texts, again.content[0].text] == ["done"] * 3
 
 
@@ -330,7 +330,7 @@ async def test_agents_work_and_read_within_the_roots_only(connect, workplace, tm
     async with connect(script) as client:
         for outside in ("/", str(tmp_path), str(workplace / "link")):
             result = await client.call_tool("delegate_to_subagents", task(cwd=outside))
-            assert f"cwd is outside of {workplace}: {outside}. Name one within." in result.content[0].text
+            assert f"cwd is outside of {workplace}: {outside}. Choose a directory inside." in result.content[0].text
         assert prompts == []
         files = ["here.txt", "../secret.txt", str(tmp_path / "secret.txt"), "link/secret.txt"]
         await client.call_tool("delegate_to_subagents", task(files=files))

@@ -15,8 +15,9 @@ async def test_every_runnable_agent_is_a_prompt(connect):
     assert [prompt.name for prompt in prompts] == ["explorer", "researcher", "reviewer", "implementer", "tester"]
     assert [(argument.name, argument.required) for argument in prompts[0].arguments] == [("task", True)]
     assert asked.messages[0].content.text == (
-        'Give this task to the agent "explorer" with the tool subagent, with all the context it needs, '
-        "and tell me what it found.\n\nFind auth code"
+        'Give this task to the agent "explorer" with the tool subagent, with all the context it needs, and report '
+        "what it found."
+        "\n\nFind auth code"
     )
 
 

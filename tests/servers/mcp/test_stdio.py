@@ -242,10 +242,10 @@ def test_signal_ends_the_stdio_server(host, number):
     [
         (
             ("--toolset", "single,sticky"),
-            "The toolsets single and sticky both have a tool subagent: mount one of them.",
+            "The toolsets single and sticky both have a tool subagent: choose one of the toolsets.",
         ),
         (("--toolset", "singel"), "Unknown toolset: singel. Did you mean single?"),
-        (("--toolset", " , "), "It is empty: name at least one toolset."),
+        (("--toolset", " , "), "The value is empty: name at least one toolset."),
     ],
 )
 def test_invalid_mcp_options_are_reported_and_nothing_is_served(host, arguments, sentence):

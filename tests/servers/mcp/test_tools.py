@@ -84,7 +84,7 @@ async def test_toolsets_with_equal_tool_names_cannot_be_mounted_together(workpla
         with pytest.raises(ServerStartError) as clash:
             async with toolset_server.open_tool_server(retinue, ["single", "sticky"], roots=[]):
                 pass
-    assert str(clash.value) == "The toolsets single and sticky both have a tool subagent: mount one of them."
+    assert str(clash.value) == "The toolsets single and sticky both have a tool subagent: choose one of the toolsets."
 
 
 async def test_every_tool_has_an_output_schema(workplace):

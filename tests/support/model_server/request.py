@@ -59,7 +59,7 @@ def read_request(path: str, headers: Mapping[str, str], content: bytes) -> ChatR
     """Parse a request from its body.
 
     Raises:
-        BadRequestError: it is no JSON object, or not what the API of this path takes.
+        BadRequestError: the file does not contain a JSON object, or not what the API of this path takes.
     """
     api = next(api for api in ApiKind if path.partition("?")[0].endswith(api.value))
     try:

@@ -15,17 +15,20 @@ from retinue.support.formatting import unknown_name_message
 
 
 @click.command(cls=SectionedCommand, epilog=help_examples("retinue bridge --toolset fanout --root CONVERSATION"))
-@click.option("--toolset", default="fanout", show_default=True, metavar="NAME", help="Whose tools.")
+@click.option("--toolset", default="fanout", show_default=True, metavar="NAME", help="Toolset to serve.")
 @click.option(
-    "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."
+    "--root",
+    type=HOST_ID,
+    metavar="ID",
+    help="The host's conversation that the runs belong to.  [default: a new one]",
 )
 @server_options
 @click.pass_context
 def bridge(ctx: click.Context, /, toolset: str, root: str | None, **flags: Any) -> None:
-    """Carry a toolset's tools to an extension inside a host.
+    """Serve a toolset's tools to an extension of a host.
 
-    On stdin and stdout, as JSON lines, until the extension closes them: docs/hosts.md has the protocol. The extension
-    for pi starts it by itself. The engine auto never means offline here.
+    Serve JSON lines on stdin and stdout until the extension closes them; docs/hosts.md describes the protocol. The
+    extension for pi starts this command itself. The engine auto never selects offline here.
     """
     from retinue.servers.bridge.server import serve_bridge
 

@@ -44,12 +44,15 @@ PRINT_TIMEOUT = 2.0
 )
 @click.argument("tool")
 @click.argument("json", required=False, default="")
-@click.option("--toolset", default="single", show_default=True, metavar="NAME", help="Whose tool it is.")
+@click.option("--toolset", default="single", show_default=True, metavar="NAME", help="Toolset of the tool.")
 @click.option("--stream", is_flag=True, help="Print each partial result as a line first.")
 @click.option(
-    "--root", type=HOST_ID, metavar="ID", help="The host's conversation it belongs to; a new one if not given."
+    "--root",
+    type=HOST_ID,
+    metavar="ID",
+    help="The host's conversation that the runs belong to.  [default: a new one]",
 )
-@click.option("--tool-call", type=HOST_ID, metavar="ID", help="The host's own id of this call.")
+@click.option("--tool-call", type=HOST_ID, metavar="ID", help="The host's id of this call.")
 @run_options
 @click.pass_context
 def call(
@@ -65,8 +68,9 @@ def call(
 ) -> None:
     """Call a toolset's tool with JSON and print its result.
 
-    JSON is the object itself, - for stdin, or @FILE. On stdout stands exactly the tool's result, as one JSON object:
-    content, details, and isError where the toolset's own system throws. Events carry the ids that are given.
+    JSON is the object itself, - for stdin, or @FILE. The tool's result is printed on stdout as one JSON object:
+    content, details, and isError if the original tool would throw. Events contain the ids passed with --root and
+    --tool-call.
     """
     options = RunOptions(**flags)
     retinue = make_retinue(options, root=root)
@@ -109,7 +113,7 @@ def _decode_arguments(argument: str) -> Any:
     """Return the decoded arguments, or the error if they are invalid."""
     try:
         text = read_text_argument(argument, limit=MAX_JSON_BYTES)
-        return decode_json(text) if text.strip() else InvalidInputError("nothing was given: write {…}, - or @FILE")
+        return decode_json(text) if text.strip() else InvalidInputError("no input: pass {…}, - or @FILE")
     except InvalidInputError as problem:
         return problem
     except (msgspec.DecodeError, RecursionError) as error:

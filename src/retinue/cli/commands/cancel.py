@@ -31,21 +31,21 @@ class CancelOutcome(Struct, frozen=True, rename="camel"):
     epilog=help_examples(
         "retinue cancel 1a2b3c4d",
         "retinue cancel --all",
-        then="Exit codes: 0 all were found and have stopped, 1 one could not be reached, 2 one is not running.",
+        then="Exit codes: 0 all were cancelled, 1 a run's process could not be reached, 2 a run is not active.",
     )
 )
 @click.argument("ids", type=TEXT, nargs=-1, metavar="[ID]...", shell_complete=complete_runs)
-@click.option("--all", "everything", is_flag=True, help="Every run, in whatever process.")
+@click.option("--all", "everything", is_flag=True, help="Cancel every run, including those of other processes.")
 @json_option
 @click.pass_context
 def cancel(ctx: click.Context, ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    """Stop runs, in whatever process they are.
+    """Cancel runs, including those of other processes.
 
-    An ID is that of a run or a session, from its first 8 digits on. It returns when they have stopped; what they had
-    is kept.
+    ID is the id of a run or a session, or at least its first 8 digits. The command waits until the runs have ended;
+    their partial output is kept.
     """
     if bool(ids) == everything:
-        raise click.UsageError("Say which: one ID or more, or --all.")
+        raise click.UsageError("Missing ID: pass one or more IDs, or --all.")
     outcomes = anyio.run(_cancel_runs, Retinue(), ids)
     for one in outcomes:
         (print_error if one.exit_code else print_hint)(one.message)

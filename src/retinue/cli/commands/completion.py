@@ -36,7 +36,7 @@ MAX_HELP_CHARS = 60
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
-    It completes commands, flags, agents, engines, sessions and runs; zsh, fish and PowerShell show what each is.
+    It completes commands, flags, agents, engines, sessions and runs; zsh, fish and PowerShell show descriptions.
     """
     from click.shell_completion import get_completion_class
 

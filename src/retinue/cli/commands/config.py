@@ -39,7 +39,7 @@ _project_option = click.option("--project", is_flag=True, help="Use the file of 
 def config() -> None:
     """Show and change your settings.
 
-    They are in ~/.config/retinue/config.toml. `retinue doctor --all` shows every setting with its source.
+    Your settings are in ~/.config/retinue/config.toml. `retinue doctor --all` shows every setting with its source.
     """
 
 
@@ -80,19 +80,19 @@ def get(name: str | None, as_json: bool) -> None:
 def set_value(name: str, value: str, project: bool) -> None:
     """Write a setting into your settings file.
 
-    Comments and other settings stay as they are. With --project only settings of the display can be written: a
-    project's file cannot change anything else.
+    Comments and other settings are not changed. With --project only display settings can be written, because a
+    project's file cannot change other settings.
     """
     rule = SETTING_RULES[_find_setting(name)]
     if project and rule.in_project is not ProjectPolicy.DISPLAY:
         allowed = ", ".join(key for key, each in SETTING_RULES.items() if each.in_project is ProjectPolicy.DISPLAY)
-        raise InvalidInputError(f"{name} is not a setting of the display: a project's file can have {allowed}.")
+        raise InvalidInputError(f"{name} is not a display setting: a project's file can contain {allowed}.")
     file, before = _read_settings(_settings_file(project=project))
     try:
         after = set_toml_values(before or "", {name: _parse_value(name, value)})
         apply_change(ConfigChange(file=file, before=before, after=after, keeps_backup=False))
     except UnsupportedConfigError as error:
-        raise InvalidInputError(f"{file} was not changed: {error}. `retinue config edit` opens it.") from error
+        raise InvalidInputError(f"{file} was not changed: {error}. `retinue config edit` opens the file.") from error
     print_hint(f"{name} = {_format_value(_parse_value(name, value))} is written to {file}")
     applied = Retinue().settings(TOOLSET).sources[name]
     if applied.source != str(file):
@@ -103,9 +103,9 @@ def set_value(name: str, value: str, project: bool) -> None:
 @_project_option
 @click.pass_context
 def edit(ctx: click.Context, project: bool) -> None:
-    """Open your settings file in your editor, and check it afterwards.
+    """Open your settings file in your editor, then check the file.
 
-    The editor is $VISUAL or $EDITOR. Exit codes: 0 the file is in order, 1 some of it is ignored.
+    The editor is $VISUAL or $EDITOR. Exit codes: 0 the file is valid, 1 some settings are ignored.
     """
     file = _settings_file(project=project)
     file.parent.mkdir(parents=True, exist_ok=True)

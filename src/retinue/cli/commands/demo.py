@@ -62,10 +62,10 @@ _EVIDENCE = re.compile(
 @quiet_option
 @click.pass_context
 def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> None:
-    """See five agents at work here: no key, no network.
+    """Run five agents in this directory, without a key or network.
 
-    The built-in agents search and read the files around you side by side, on the offline engine: rules, not a
-    language model. Their sessions are kept like any others.
+    The built-in agents search and read the files of this directory in parallel, on the offline engine (rules, not a
+    language model). Their sessions are kept.
     """
     folder = _choose_folder(Path(cwd) if cwd else Path.cwd())
     options = RunOptions(engine=ENGINE, cwd=str(folder), as_json=as_json, quiet=quiet)
@@ -73,7 +73,7 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
     plan = Plan(tasks=tuple(Task(agent=agent, prompt=task) for agent, task in questions), mode=Mode.PARALLEL)
     if not quiet:
         place = to_one_line(str(folder), MAX_COLUMNS)
-        click.secho(f"Five agents look at {place}, on rules instead of a language model.\n", err=True, bold=True)
+        click.secho(f"Five agents search {place}, with rules instead of a language model.\n", err=True, bold=True)
     retinue = make_retinue(options)
     results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
     if as_json:
@@ -118,7 +118,7 @@ def _render_answers(results: Sequence[RunResult], columns: int) -> Iterator[str]
             yield from _render_essentials(result, columns)
             yield ""
     session = results[0].session[:SHORT_ID_LENGTH]
-    yield "Each is a session you can read, and go on with:"
+    yield "Each run is a session that you can read and resume:"
     for command in ("list", f"show {session}", f"resume {session} TASK"):
         yield f"  {click.style(f'retinue sessions {command}', fg='cyan')}"
 

@@ -182,7 +182,7 @@ def _check_writable(folder: Path) -> Iterator[str]:
             os.fsync(file.fileno())
     except OSError as error:
         advice = DISK_FULL_HINT if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} else NOT_WRITABLE_HINT
-        yield f"Nothing can be remembered: {nearest} cannot be written ({error.strerror}). {advice}."
+        yield f"Sessions cannot be stored: {nearest} cannot be written ({error.strerror}). {advice}."
 
 
 def _check_permissions(folder: Path) -> Iterator[str]:
@@ -192,7 +192,7 @@ def _check_permissions(folder: Path) -> Iterator[str]:
         return
     if os.name == "posix" and mode & (stat.S_IWGRP | stat.S_IWOTH):
         remedy = f"chmod go-w {shlex.quote(str(folder))}"
-        yield f"Others can change what is remembered in {folder} (mode {mode:o}). Run: {remedy}"
+        yield f"Other users can change the stored sessions in {folder} (mode {mode:o}). Run: {remedy}"
 
 
 def _folder_size(folder: Path) -> int:
@@ -223,16 +223,16 @@ def _list_problems(
 ) -> Iterator[str]:
     yield from state.faults
     if not any(engine.is_chosen for engine in engines):
-        yield "No engine can be used: see above what each of them lacks."
+        yield "No engine can be used: the list of engines above shows what each needs."
     yield from (engine.problem for engine in engines if engine.is_chosen and engine.problem)
     if fault := retinue.trust.fault():
-        yield f"{fault}. Accept them again with `retinue agents trust NAME`."
+        yield f"{fault}. Approve the agents again with `retinue agents trust NAME`."
     mine = str(config_folder(os.environ))
     for problem in problems:
         # A setting that a project's file may not set is not the user's mistake.
         if problem.source == "environment" or problem.source.startswith(mine):
             text = format_setting_problem(problem)
-            yield f"{text}{'' if text.endswith('?') else '.'} Fix it there."
+            yield f"{text}{'' if text.endswith('?') else '.'} Fix the setting there."
 
 
 def list_hosts_without_engine(retinue: Retinue, hosts: Iterable[HostInstallation]) -> Iterator[str]:
@@ -242,7 +242,7 @@ def list_hosts_without_engine(retinue: Retinue, hosts: Iterable[HostInstallation
         if not host.status.fault and (reason := _find_refusal(retinue, host)):
             titles.setdefault(reason, []).append(host.status.title)
     for reason, named in titles.items():
-        yield f"Calls from {', '.join(dict.fromkeys(named))} are refused, as {reason}"
+        yield f"Calls from {', '.join(dict.fromkeys(named))} are refused, because {reason}"
 
 
 def _find_refusal(retinue: Retinue, host: HostInstallation) -> str | None:
@@ -251,7 +251,7 @@ def _find_refusal(retinue: Retinue, host: HostInstallation) -> str | None:
     problem = _find_engine_problem(Retinue(cwd=retinue.cwd, environ=host.environ), named)
     if problem and host.status.missing_variables and _find_engine_problem(retinue, named) is None:
         missing = ", ".join(host.status.missing_variables)
-        return f"it does not pass {missing} to its servers. Run: {host.status.remedy}"
+        return f"the host does not pass {missing} to its servers. Run: {host.status.remedy}"
     return problem
 
 
@@ -261,7 +261,7 @@ def _find_engine_problem(retinue: Retinue, named: str | None) -> str | None:
     if name == AUTO:
         if _find_model_engine(list_engine_status(retinue)):
             return None
-        return "no engine with a language model is ready. `retinue setup` names what each lacks, and tries it."
+        return "no engine with a language model is ready. Run `retinue setup` to configure and test an engine."
     kind = retinue.engines.get(name)
     why = kind.not_installed_reason() if kind else None
     return f"the engine {name} cannot be used: {why}" if why else None
@@ -294,7 +294,8 @@ MAX_ANSWER_CHARS = 60
 INDENT = "  "
 DEFAULT = "default"
 NO_MODEL = (
-    "! No engine with a language model is ready: `retinue run` answers by rules (offline), and hosts get no answer. "
+    "! No engine with a language model is ready: `retinue run` uses the offline engine (rules), and calls from "
+    "hosts are refused. "
     "Set a key such as ANTHROPIC_API_KEY or OPENAI_API_KEY, or run `retinue setup`."
 )
 
@@ -307,13 +308,13 @@ NO_MODEL = (
         then="Exit codes: 0 no problems, 1 there are problems to fix, or --try failed.",
     )
 )
-@click.option("--try", "is_tried", is_flag=True, help="Send one short request with the engine that auto uses.")
+@click.option("--try", "is_tried", is_flag=True, help="Send one short request with the engine that auto selects.")
 @click.option("--all", "shows_all", is_flag=True, help="Show every setting, and facts about the system.")
 @json_option
 @cwd_option
 @click.pass_context
 def doctor(ctx: click.Context, is_tried: bool, shows_all: bool, as_json: bool, cwd: str | None) -> None:
-    """Show whether a model can be used, and each problem with what to do.
+    """Check whether a model can be used, and list problems with their fixes.
 
     Shows engines with the key or login found for each, settings that differ from their defaults with their source,
     agents, and the programs that Retinue is installed in. The source of a setting is the environment (RETINUE_…), the
@@ -335,11 +336,11 @@ def _try_engine(found: DiagnosisReport, cwd: str | None) -> RunResult | None:
 
     engine = _find_model_engine(found.engines)
     if engine is None:
-        print_error("There is nothing to try: no engine with a language model is ready. Run `retinue setup`.")
+        print_error("Nothing to test: no engine with a language model is ready. Run `retinue setup`.")
         return None
     result = run_trial(engine.name, REQUEST_TASK, cwd=cwd)
     if result.failure is None:
-        print_hint(f"It works: {engine.name} answered {to_one_line(result.text, MAX_ANSWER_CHARS)!r}.")
+        print_hint(f"Test passed: {engine.name} answered {to_one_line(result.text, MAX_ANSWER_CHARS)!r}.")
     return result
 
 
@@ -425,7 +426,11 @@ def _render_settings(settings: Iterable[SettingStatus], columns: int, *, shows_a
                 yield from _wrap(f"{name} = {value} ({source})", columns)
                 yield from (click.style(INDENT + line, fg="bright_black") for line in _wrap(note, columns))
     if not shows_all:
-        others = f"{len(everything) - len(shown)} others have their defaults" if shown else "all have their defaults"
+        others = (
+            f"{len(everything) - len(shown)} others have their defaults"
+            if shown
+            else "all settings have their defaults"
+        )
         yield click.style(f"{others} (retinue doctor --all)", fg="bright_black")
 
 
@@ -441,7 +446,7 @@ def _render_state(found: DiagnosisReport, columns: int) -> Iterator[str]:
 
 
 def _render_agents(found: DiagnosisReport, columns: int) -> Iterator[str]:
-    yield f"{found.agents} can be called from here (retinue agents)"
+    yield f"{found.agents} can be used from here (retinue agents)"
     if count := len(found.broken_agents):
         yield f"{pluralize(count, 'file')} cannot be used (retinue agents check)"
     yield from (line for remark in found.broken_agents for line in _wrap(f"✗ {remark}", columns))
@@ -465,7 +470,7 @@ def _describe_host(host: HostStatus) -> str:
     if host.tools is not None:
         missing = f", without {', '.join(host.missing_variables)} ({host.remedy})" if host.missing_variables else ""
         return f"{pluralize(host.tools, 'tool')} when it is started{missing}"
-    return "" if host.fault or host.is_ours else "starts another program, which was not tried"
+    return "" if host.fault or host.is_ours else "starts another program, which was not tested"
 
 
 def _setting_row(setting: SettingStatus) -> list[str]:

@@ -13,7 +13,7 @@ from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import to_line, to_subagent_line
 from retinue.sessions.store import SessionFilter
 
-NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
+NO_RUNS = "There are no events yet. `retinue demo` creates some."
 
 
 @click.command(
@@ -24,19 +24,20 @@ NO_RUNS = "Nothing has run yet. `retinue demo` makes something to see."
     )
 )
 @click.argument("root", type=TEXT, required=False, shell_complete=complete_sessions)
-@click.option("--follow", "-f", is_flag=True, help="Wait for more, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for more events, until Ctrl-C.")
 @click.option(
     "--toolset",
     type=click.Choice(["nested"]),
-    help="In the words of nested: subagentStart and subagentComplete, nothing else.",
+    help="Use the event format of the toolset nested: only subagentStart and subagentComplete.",
 )
-@click.option("--json", is_flag=True, expose_value=False, help="JSON lines: what it prints in any case.")
+@click.option("--json", is_flag=True, expose_value=False, help="Has no effect: the output is always JSON lines.")
 @click.pass_context
 def events(ctx: click.Context, root: str | None, follow: bool, toolset: str | None) -> None:
-    """Print what happened in a conversation, as JSON lines.
+    """Print the events of a conversation as JSON lines.
 
-    ROOT is a root conversation's id, or the id of any session or run in it; without it, the latest. Every line is one
-    event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in the order they happened.
+    ROOT is the id of a root conversation, or of any session or run in it; without ROOT, the latest conversation is
+    used. Every line is one event, {v, type, seq, time, run, session, root, parentRun, parentToolUseId, depth, …}, in
+    order of time.
     """
     retinue = Retinue()
     encode = to_subagent_line if toolset else to_line
@@ -47,7 +48,8 @@ def events(ctx: click.Context, root: str | None, follow: bool, toolset: str | No
             raise CommandRefusedError(
                 Failure(
                     ErrorCode.SESSION_NOT_FOUND,
-                    f'There is no conversation and no session "{root}". `retinue sessions list` shows them.',
+                    f'Conversation or session "{root}" not found. `retinue sessions list` shows the existing '
+                    "sessions.",
                 )
             )
         if conversation is None:

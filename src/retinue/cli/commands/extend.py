@@ -20,18 +20,18 @@ EXTENSION = DurationType(1.0, 24 * 3600.0)
     epilog=help_examples(
         "retinue extend 1a2b3c4d 5m",
         "retinue extend 1a2b3c4d 90 --json",
-        then="Exit codes: 0 it has the time, 1 its process could not be reached, 2 its time is as it was: the run is "
-        "not at work.",
+        then="Exit codes: 0 extended, 1 the run's process could not be reached, 2 the run is not active; "
+        "nothing changed.",
     )
 )
 @click.argument("run", metavar="ID", type=TEXT, shell_complete=complete_runs)
 @click.argument("time", metavar="TIME", type=EXTENSION)
 @json_option
 def extend(run: str, time: float, as_json: bool) -> None:
-    """Give a run more time.
+    """Extend the timeout of a run.
 
-    ID is that of a run or a session, from its first 8 digits on. TIME is added to its timeout, and to the end that no
-    work of its own can put off: 90, 15m, 2h, at most a day at once.
+    ID is the id of a run or a session, or at least its first 8 digits. TIME is added to the run's timeout and to its
+    hard limit: 90, 15m, 2h; at most 24h at once.
     """
     owner, done = anyio.run(send_command, Retinue(), run, lambda owner: extend_remote(owner, time))
     message = describe_extension(owner, time, done.timeout)

@@ -14,7 +14,7 @@ from retinue.support.formatting import suggest_spelling
 def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a command.
 
-    The same as --help after the command.
+    Same as --help after the command.
     """
     shown = ctx.find_root()
     for word in words:

@@ -23,15 +23,18 @@ from retinue.support.formatting import unknown_name_message
 if TYPE_CHECKING:
     from retinue.client import Retinue
 
-INSTALL_EXIT_CODES = "Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done."
+INSTALL_EXIT_CODES = "Exit codes: 0 installed, 1 cancelled (nothing changed), 2 error."
+UNINSTALL_EXIT_CODES = "Exit codes: 0 removed, 1 cancelled (nothing changed), 2 error."
 
 MAX_COLUMNS = 500
 """Characters of a printed line of a change."""
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show the change.")
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 _host_argument = click.argument("host", type=click.Choice(list(HOSTS)), metavar="HOST")
-_project_option = click.option("--project", is_flag=True, help="For this directory alone, not for all you do.")
+_project_option = click.option(
+    "--project", is_flag=True, help="Only for this directory, instead of for all directories."
+)
 
 
 @click.command(
@@ -47,7 +50,10 @@ _project_option = click.option("--project", is_flag=True, help="For this directo
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARGUMENTS]")
 @_project_option
 @click.option(
-    "--toolset", type=TEXT, metavar="NAME", help="Whose tools.  [default: fanout for pi, single,fanout elsewhere]"
+    "--toolset",
+    type=TEXT,
+    metavar="NAME",
+    help="Toolset to serve.  [default: fanout for pi, single,fanout elsewhere]",
 )
 @dry_run_option
 @yes_option
@@ -63,11 +69,11 @@ def install(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Give another program our tools, in its own configuration.
+    """Add Retinue's tools to another program's configuration.
 
-    HOST is pi, for which it is an extension, or a program that speaks MCP: claude, codex, gemini, opencode, cursor or
-    vscode. The change is shown first; what was there is kept beside the file. Doing it again changes nothing more.
-    What follows -- is given to `retinue mcp` whenever the host starts it; for pi to `retinue bridge`.
+    HOST is pi (as an extension) or a program that speaks MCP: claude, codex, gemini, opencode, cursor or vscode. The
+    change is shown first, and the old file is kept as a backup. Running the command again changes nothing. ARGUMENTS
+    are passed to `retinue mcp` when the host starts it, or to `retinue bridge` for pi.
     """
     from retinue.client import Retinue
 
@@ -96,7 +102,7 @@ def install(
 
 
 @click.command(
-    epilog=help_examples("retinue uninstall pi", "retinue uninstall claude --yes", then=INSTALL_EXIT_CODES)
+    epilog=help_examples("retinue uninstall pi", "retinue uninstall claude --yes", then=UNINSTALL_EXIT_CODES)
 )
 @_host_argument
 @_project_option
@@ -105,9 +111,10 @@ def install(
 @json_option
 @click.pass_context
 def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Take our tools out of another program's configuration.
+    """Remove Retinue's tools from another program's configuration.
 
-    If nothing else has changed since `retinue install`, the file is as it was before; else only our entry goes.
+    If nothing else has changed since `retinue install`, the old file is restored; otherwise only the entry of
+    Retinue is removed.
     """
     found = HOSTS[host]
     file = found.config_path(HostMachine(os.environ), Path() if project else None)
@@ -133,7 +140,7 @@ def confirm_and_apply(change: ConfigChange, title: str, verb: str, *, dry_run: b
     if dry_run:
         return False
     if not yes and not is_interactive():
-        raise click.UsageError(f"There is nobody to ask here: give --yes to {verb}, or --dry-run to only look.")
+        raise click.UsageError(f"Not a terminal: pass --yes to {verb} or --dry-run to preview.")
     if not yes and not click.confirm("Make this change?", default=False, err=True):
         return False
     apply_change(change)
@@ -155,12 +162,14 @@ def _validate_arguments(host: Host, toolset: str | None, arguments: Sequence[str
     name = f"retinue {command.name}"
     params = command.make_context(name, words, token_normalize_func=normalize_option_name).params
     if params.get("port") is not None or params.get("clients"):
-        raise click.UsageError("--http and --client are for a server that you start yourself; a host starts its own.")
+        raise click.UsageError(
+            "--http and --client cannot be used here: they are for a server that you start yourself."
+        )
     if params.get("root"):
-        raise click.UsageError("--root is left to the extension: it names the conversation it is in.")
+        raise click.UsageError("--root cannot be used here: the extension sets the conversation.")
     for folder in (params["cwd"], *params.get("roots", ())):
         if folder and not Path(folder).is_absolute():
-            raise click.UsageError(f"Give {folder} as a whole path: a host starts us wherever it is itself.")
+            raise click.UsageError(f"Pass {folder} as an absolute path: a host starts Retinue in its own directory.")
     _validate_toolsets_and_engine(params["toolsets"] if host.speaks_mcp else (params["toolset"],), params["engine"])
 
 
@@ -227,8 +236,8 @@ def _print_outcome(
         state = "is" if change.is_needed else "is already"
     else:
         state = "is no longer" if is_changed else "is not"
-    kept = f" What was there: {backup}." if backup else ""
+    kept = f" Backup of the old file: {backup}." if backup else ""
     print_hint(f"Retinue {state} installed in {host.title} ({change.file}).{kept}")
     if is_wanted and is_changed:
-        print_hint(f"Start {host.title} anew to use it; `retinue doctor` checks it.")
+        print_hint(f"Restart {host.title} to use it; `retinue doctor` checks the installation.")
     ctx.exit(0 if is_done or dry_run else 1)

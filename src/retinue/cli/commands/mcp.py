@@ -29,7 +29,7 @@ class ToolsetNamesType(click.ParamType[tuple[str, ...]]):
             return value
         names = tuple(dict.fromkeys(filter(None, (name.strip() for name in value.split(",")))))
         if not names:
-            self.fail("It is empty: name at least one toolset.", param, ctx)
+            self.fail("The value is empty: name at least one toolset.", param, ctx)
         return names
 
 
@@ -42,7 +42,7 @@ class ClientNameType(click.ParamType[str]):
         from retinue.servers.asgi.tokens import CLIENT_NAME_PATTERN
 
         if not re.fullmatch(CLIENT_NAME_PATTERN, value):
-            self.fail("It must be letters, digits, - and _, at most 64 of them.", param, ctx)
+            self.fail("A name has letters, digits, - and _, at most 64 characters.", param, ctx)
         return str(value)
 
 
@@ -61,12 +61,12 @@ class ClientNameType(click.ParamType[str]):
     default="single,fanout",
     show_default=True,
     metavar="NAMES",
-    help="Whose tools, with commas between them.",
+    help="Toolsets to serve, separated by commas.",
 )
 @click.option(
     "--background",
     is_flag=True,
-    help="Also tools to start, look at, wait for, steer and cancel long work by id, and the protocol's tasks.",
+    help="Also serve tools to start, inspect, await, steer and cancel long work by id, and MCP tasks.",
 )
 @click.option(
     "--root",
@@ -74,7 +74,7 @@ class ClientNameType(click.ParamType[str]):
     multiple=True,
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="Let agents also work and read files below this directory.",
+    help="Also allow agents to work and read files below this directory.",
 )
 @click.option(
     "--http",
@@ -105,8 +105,8 @@ def mcp(
 ) -> None:
     """Serve toolsets to a host that speaks MCP.
 
-    On stdin and stdout, until the host closes them. Agents work in this directory, or --cwd, and below it. The engine
-    auto never means offline here: a host's model must not take rules for an agent.
+    Serve on stdin and stdout until the host closes them. Agents work in this directory, or --cwd, and below it. The
+    engine auto never selects offline here, because offline is not a model.
     """
     from retinue.servers.lifecycle import ServerStartError
 
@@ -116,7 +116,7 @@ def mcp(
         if name not in retinue.toolsets:
             raise click.UsageError(unknown_name_message("toolset", name, retinue.toolsets))
     if clients and port is None:
-        raise click.UsageError("--client is for --http: on stdin and stdout there is one client, and it is you.")
+        raise click.UsageError("--client requires --http: on stdin and stdout there is only one client.")
     from retinue.servers.mcp.serving import MountOptions, serve_stdio_client
 
     mount = MountOptions(

@@ -17,7 +17,7 @@ from retinue.support.formatting import unknown_name_message
 
 UNKNOWN = "-"
 NONE_READY = (
-    "No provider can be used yet. Set the key of one of them, e.g. `export ANTHROPIC_API_KEY=…`, then run "
+    "No provider can be used yet. Set the key of a provider, e.g. `export ANTHROPIC_API_KEY=…`, then run "
     "`retinue models` again."
 )
 
@@ -27,7 +27,7 @@ NONE_READY = (
         "retinue models",
         "retinue models anthropic",
         'retinue run explorer "Where is …?" --model openai/gpt-6.1-terra',
-        then="Exit codes: 0 listed, 2 there is no such provider.",
+        then="Exit codes: 0 listed, 2 unknown provider.",
     )
 )
 @click.argument("provider", required=False, type=TEXT, shell_complete=complete_providers)
@@ -76,7 +76,7 @@ def _print_models(
         missing = next((each.missing for each in providers if each.name == provider and each.missing), None)
         advice = f"; {missing}" if missing else ""
         print_hint(
-            f"The models of {provider} are not in the price lists: name one as --model {provider}/MODEL{advice}."
+            f"The models of {provider} are not in the price lists: choose one with --model {provider}/MODEL{advice}."
         )
 
 

@@ -34,9 +34,10 @@ _SESSION_ID = re.compile(r"[0-9a-f]{6,32}")
 def resume(ctx: click.Context, /, words: tuple[str, ...], **flags: Any) -> None:
     """Continue a session with another task.
 
-    Without ID, or with the ID last: the newest session of this directory that no agent started. TASK is the text
-    itself, @FILE, or - for stdin, which is also read without TASK. The agent works where it did, unless --cwd says
-    otherwise.
+    Without ID, or with the ID "last": resume the newest session of this directory that a person started. TASK is the
+    text
+    itself, @FILE, or - for stdin, which is also read if TASK is missing. The agent works in the directory of the
+    session, unless --cwd is given.
     """
     options = RunOptions(**flags)
     session, task = _split_words(words)
@@ -59,4 +60,4 @@ def _split_words(words: tuple[str, ...]) -> tuple[str, str | None]:
         case (session, task):
             return session, task
         case _:
-            raise click.UsageError("Give an ID and a TASK; put a TASK of several words in quotes.")
+            raise click.UsageError("Pass an ID and a TASK; quote a TASK of several words.")

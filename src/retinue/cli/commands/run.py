@@ -62,9 +62,11 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
         raw = decode_json(text)
         plan = msgspec.convert(raw, PlanFile)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise InvalidInputError(f"{path} is no plan: {error}. See `retinue delegate --help` for its form.") from error
+        problem = "unexpected end of the JSON text" if str(error) == TRUNCATED_JSON else error
+        message = f"{path}: invalid plan: {problem}. `retinue delegate --help` describes the format."
+        raise InvalidInputError(message) from error
     if _is_empty(plan.profile):
-        raise InvalidInputError(f"{path} has an empty profile. Leave it out, or say what is meant.")
+        raise InvalidInputError(f"{path} has an empty profile. Remove the profile, or name one.")
     tasks = tuple(_build_task(number, entry, plan.profile) for number, entry in enumerate(plan.tasks, 1))
     return tasks, tuple(_list_unknown_fields(raw))
 
@@ -72,15 +74,13 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
 def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
     for field in ("name", "agent", "profile", "cwd", "resume", "model", "effort"):
         if _is_empty(getattr(entry, field)):
-            raise InvalidInputError(f"Task {number} has an empty {field}. Leave it out, or say what is meant.")
+            raise InvalidInputError(f"Task {number} has an empty {field}. Remove {field}, or give it a value.")
     for one, other in (("agent", "profile"), ("prompt", "task")):
         if getattr(entry, one) is not None and getattr(entry, other) is not None:
-            raise InvalidInputError(
-                f"Task {number} has both {one} and {other}, which mean the same. Keep one of them."
-            )
+            raise InvalidInputError(f"Task {number} has both {one} and {other}, which mean the same. Remove one.")
     prompt = entry.prompt if entry.prompt is not None else entry.task
     if prompt is None or _is_empty(prompt):
-        raise InvalidInputError(f"Task {number} has no prompt: say what is to be done.")
+        raise InvalidInputError(f"Task {number} has no prompt: write what the agent is to do.")
     return Task(
         prompt=prompt,
         agent=entry.agent or entry.profile or profile,
@@ -110,14 +110,17 @@ def _list_unknown_fields(raw: Any) -> Iterator[str]:
 TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}
 """The toolset whose defaults apply to each mode."""
 
+TRUNCATED_JSON = "Input data was truncated"
+"""Message of msgspec for JSON that ends too early."""
+
 PLAN_FILE_HELP = """\b
 FILE is JSON, - for stdin:
   {"tasks": [{"agent": "explorer", "prompt": "Where is …?"},
              {"agent": "tester", "prompt": "What is untested?", "timeout": 120}]}
 
 A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session), model,
-effort, outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head", "tail"}. A profile beside
-tasks holds for those without an agent."""
+effort, outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head", "tail"}. A profile
+beside tasks applies to tasks without an agent."""
 
 
 @click.command(
@@ -138,13 +141,13 @@ tasks holds for those without an agent."""
     type=TEXT,
     metavar="ID",
     shell_complete=complete_sessions,
-    help="Continue this session; last: the newest of this directory.",
+    help='Continue session ID; "last" is the newest session of this directory.',
 )
-@click.option("--name", type=TEXT, metavar="NAME", help="What to call the run on the screen.")
+@click.option("--name", type=TEXT, metavar="NAME", help="Display name of the run.")
 @click.option(
     "--output-schema",
     metavar="FILE|JSON",
-    help="JSON Schema of the result: the answer is JSON that matches it.",
+    help="JSON Schema of the result; the answer is then JSON that matches the schema.",
 )
 @run_options
 @click.pass_context
@@ -161,9 +164,9 @@ def run(
 ) -> None:
     """Give one agent one task and print its answer.
 
-    TASK is the text itself, @FILE, or - for stdin, which is also read without TASK; a text that begins with an @ of
-    its own is written @@…. The answer goes to stdout, on a terminal while it is written; everything else goes to
-    stderr. With --continue the agent is that of the session, and AGENT may be left out.
+    TASK is the text itself, @FILE, or - for stdin, which is also read if TASK is missing; write @@… for a text that
+    starts with @. The answer goes to stdout (streamed on a terminal), everything else to stderr. With --continue,
+    AGENT defaults to the agent of the session.
     """
     options = RunOptions(**flags)
     retinue = make_retinue(options)
@@ -196,11 +199,11 @@ def _continue_last(retinue: Retinue, agent: str | None, task: str | None) -> tup
 
 @click.command(
     cls=SectionedCommand,
-    help=f"Give many agents a task each, several at once.\n\n{PLAN_FILE_HELP}",
+    help=f"Run several agents, each with its own task, in parallel.\n\n{PLAN_FILE_HELP}",
     epilog=help_examples(
         "retinue delegate tasks.json",
         "retinue delegate - --max-concurrency 8 --json < tasks.json",
-        then=f"{EXIT_CODES} Several runs count as completed if all of them are.",
+        then=f"{EXIT_CODES} Several runs count as completed if all have completed.",
     ),
 )
 @click.argument("file")
@@ -224,20 +227,25 @@ def delegate(ctx: click.Context, /, file: str, **flags: Any) -> None:
 )
 @click.argument("file", required=False)
 @click.option(
-    "--step", "steps", type=(TEXT, str), multiple=True, metavar="AGENT TASK", help="One step; give it repeatedly."
+    "--step",
+    "steps",
+    type=(TEXT, str),
+    multiple=True,
+    metavar="AGENT TASK",
+    help="One step; repeat the option for more.",
 )
 @run_options
 @click.pass_context
 def chain(ctx: click.Context, /, file: str | None, steps: tuple[tuple[str, str], ...], **flags: Any) -> None:
-    """Give agents one task after another, passing answers on.
+    """Run agents one after another, each with the previous answer.
 
-    In a TASK, {previous} is the answer of the step before and {task} the first task; without {previous} the answer is
-    added. The chain stops at the first failure; the last answer goes to stdout.
+    In a TASK, {previous} is replaced by the previous answer and {task} by the first task; without {previous} the
+    answer is appended. The chain stops at the first failure; the last answer goes to stdout.
 
-    The steps are given with --step, or in FILE (- for stdin) in the form that `retinue delegate` reads.
+    Pass the steps with --step, or in FILE (- for stdin) in the format of `retinue delegate`.
     """
     if (file is not None) == bool(steps):
-        raise click.UsageError("Give the steps either in a FILE or with --step.")
+        raise click.UsageError("Pass the steps either in FILE or with --step.")
     options = RunOptions(**flags)
     retinue, toolset = make_retinue(options), TOOLSETS[Mode.CHAIN]
     given = tuple(Task(agent=agent, prompt=read_task(task, retinue, toolset)) for agent, task in steps)
@@ -267,5 +275,5 @@ def _read_tasks(file: str, options: RunOptions) -> tuple[Task, ...]:
     """
     tasks, unknown = read_plan(file)
     if unknown:
-        print_warning(f"{file}: ignored what means nothing here: {', '.join(unknown)}", quiet=options.quiet)
+        print_warning(f"{file}: ignored unknown fields: {', '.join(unknown)}", quiet=options.quiet)
     return tasks

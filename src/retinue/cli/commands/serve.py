@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8477
 EXPOSED_WARNING = (
-    "Listening on {host}: whoever can reach this machine there and has the token, or one of these links, can start "
-    "agents as you, and nothing on the way is encrypted. Put a proxy with TLS in front, or use an SSH tunnel instead."
+    "Listening on {host}: anyone who can reach this address and has the token or one of these links can start "
+    "agents as you, and connections are not encrypted. Use a proxy with TLS or an SSH tunnel."
 )
 
 
@@ -31,7 +31,8 @@ EXPOSED_WARNING = (
         "retinue serve",
         "retinue serve --open --engine pi",
         "retinue serve --port 0 --json",
-        then="Exit codes: 0 the server runs already, 2 it cannot be started, 130 ended by Ctrl-C or a signal.",
+        then="Exit codes: 0 the server is already running, 2 the server cannot be started, "
+        "130 ended by Ctrl-C or a signal.",
     ),
 )
 @click.option(
@@ -40,11 +41,15 @@ EXPOSED_WARNING = (
     default=DEFAULT_PORT,
     show_default=True,
     metavar="PORT",
-    help="Where to listen; 0: any free port.",
+    help="Port to listen on; 0: any free port.",
 )
-@click.option("--host", type=TEXT, default="127.0.0.1", show_default=True, metavar="HOST", help="On which address.")
 @click.option(
-    "--listen-anywhere", is_flag=True, help="With --host: let other machines in. Read what it says about that."
+    "--host", type=TEXT, default="127.0.0.1", show_default=True, metavar="HOST", help="Address to listen on."
+)
+@click.option(
+    "--listen-anywhere",
+    is_flag=True,
+    help="With --host: allow connections from other machines (unencrypted; see docs/serve.md#security).",
 )
 @click.option(
     "--name",
@@ -52,7 +57,7 @@ EXPOSED_WARNING = (
     multiple=True,
     type=TEXT,
     metavar="NAME",
-    help="With --host: a name by which others reach this machine.",
+    help="With --host: a name under which other machines reach this one.",
 )
 @click.option("--open", "opens", is_flag=True, help="Open the dashboard in your browser.")
 @run_options
@@ -67,16 +72,17 @@ def serve(
     opens: bool,
     **flags: Any,
 ) -> None:
-    """Serve the dashboard and the HTTP API: see, start, stop and continue runs.
+    """Serve the dashboard and the HTTP API, to show, start, cancel and resume runs.
 
-    It prints a link that signs a browser in, once, within ten minutes; where it runs already, a new one. It shows the
-    runs of every process of yours. What is started there works in this directory, or --cwd, and ends with the server.
+    Print a link that signs in one browser, once, within ten minutes; if the server is already running, print a new
+    link. The dashboard shows the runs of all your processes. Runs started there work in this directory, or --cwd,
+    and end with the server.
     """
     from retinue.servers.http.serving import ListenAddress, is_loopback
 
     if not is_loopback(host) and not listen_anywhere:
         raise click.UsageError(
-            f"--host {host} lets other machines in. If that is what you want, say so: --listen-anywhere."
+            f"--host {host} allows connections from other machines. Confirm with --listen-anywhere."
         )
     if not is_loopback(host):
         print_hint(EXPOSED_WARNING.format(host=host))
@@ -97,7 +103,7 @@ def _run_server(listen_address: ListenAddress, on_ready: functools.partial[None]
         return anyio.run(serve_until_signalled, retinue, listen_address, on_ready)
     except ServerStartError as error:
         if running := find_running_server(retinue.state, listen_address.port):
-            print_hint("It is served already.")
+            print_hint("The server is already running.")
             on_ready(running)
             return 0
         raise InvalidInputError(str(error)) from error

@@ -108,14 +108,14 @@ def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) 
         ["agent", f"{summary.agent} ({'/'.join(filter(None, (summary.engine, summary.model)))})"],
         ["state", describe_state(summary)],
         ["directory", summary.cwd],
-        ["begun", format_time(summary.created)],
+        ["started", format_time(summary.created)],
         ["changed", format_time(summary.updated)],
         ["runs", str(summary.runs)],
         ["usage", _format_usage(summary.latest.usage)],
         ["conversation", summary.root],
         ["asked by", f"{parent.agent} ({parent.session[:SHORT_ID_LENGTH]})" if parent else ""],
         ["file", f"{summary.file} ({format_size(summary.size_bytes)})" if summary.file else ""],
-        ["damaged", f"{summary.damaged} records could not be read and are left out" if summary.damaged else ""],
+        ["damaged", f"{summary.damaged} records could not be read and were left out" if summary.damaged else ""],
     )
 
 
@@ -179,7 +179,7 @@ def render_report(actual: ExecutionReport) -> list[str]:
         ["process", f"exit code {process.code}" if process and process.code is not None else ""],
         ["process", f"signal {process.signal}" if process and process.signal is not None else ""],
         *(["notice", notice] for notice in actual.notices),
-        ["stored", "" if actual.saved else "not all of it"],
+        ["stored", "" if actual.saved else "incomplete"],
     )
 
 
@@ -390,10 +390,10 @@ _session_argument = click.argument("session", type=TEXT, metavar="ID", shell_com
 @json_option
 @click.pass_context
 def sessions(ctx: click.Context, as_json: bool) -> None:
-    """List, read, continue and forget earlier runs.
+    """List, show, resume and prune earlier runs.
 
-    Without a command it lists the latest. An ID may be given in any form that was shown, of the session or of one of
-    its runs, from its first 8 digits on.
+    Without a command, list the latest sessions. An ID is the id of a session or of one of its runs, or at least its
+    first 8 digits.
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_sessions, as_json=as_json)
@@ -413,14 +413,18 @@ def sessions(ctx: click.Context, as_json: bool) -> None:
     default=DEFAULT_LIMIT,
     show_default=True,
     metavar="N",
-    help="At most so many; with --tree so many trees.",
+    help="Maximum number of sessions, or with --tree of trees.",
 )
-@click.option("--all", "everything", is_flag=True, help="However many there are.")
-@click.option("--agent", type=TEXT, metavar="NAME", shell_complete=complete_agents, help="Only of this agent.")
-@click.option("--state", type=click.Choice([state.value for state in SessionState]), help="Only in this state.")
+@click.option("--all", "everything", is_flag=True, help="List all sessions.")
+@click.option(
+    "--agent", type=TEXT, metavar="NAME", shell_complete=complete_agents, help="Only sessions of this agent."
+)
+@click.option(
+    "--state", type=click.Choice([state.value for state in SessionState]), help="Only sessions in this state."
+)
 @click.option("--search", type=TEXT, metavar="TEXT", help="Only with this text in a task, answer or tool call.")
-@click.option("--root", type=HOST_ID, metavar="ID", help="Only of this conversation.")
-@click.option("--tree", "as_a_tree", is_flag=True, help="Put those that another asked for below that one.")
+@click.option("--root", type=HOST_ID, metavar="ID", help="Only sessions of this conversation.")
+@click.option("--tree", "as_a_tree", is_flag=True, help="Show child runs below their parent runs.")
 @json_option
 def list_sessions(
     limit: int,
@@ -432,7 +436,7 @@ def list_sessions(
     as_a_tree: bool,
     as_json: bool,
 ) -> None:
-    """List sessions, the last changed first. A ↳ marks those that another run asked for."""
+    """List sessions, the last changed first. A ↳ marks child runs."""
     most = None if everything else limit
     wanted = SessionFilter(
         limit=most, root=root, agent=agent, state=SessionState(state) if state else None, text=search
@@ -454,7 +458,9 @@ def list_sessions(
     else:
         is_chosen = any((agent, state, search, root))
         print_hint(
-            "There are no such sessions." if is_chosen else "There are no sessions yet. `retinue demo` makes some."
+            "No session matches the filter."
+            if is_chosen
+            else "There are no sessions yet. `retinue demo` creates some."
         )
 
 
@@ -475,10 +481,10 @@ def list_sessions(
 def show(
     ctx: click.Context, session: str, events: bool, tail: int | None, web: bool, no_browser: bool, as_json: bool
 ) -> None:
-    """Show whom a session asked, what was said and what was done.
+    """Show a session: summary, child runs, transcript and tool calls.
 
-    Before that stands what else is known of it. With --json: session, tree (the same session with those it asked as
-    children, and so on), report (what was declared against what happened; null while it runs) and transcript.
+    With --json: session, tree (the session with its child runs), report (declared values compared with actual ones;
+    null while the session is running) and transcript.
     """
     retinue = Retinue()
     if web or no_browser:
@@ -513,11 +519,11 @@ def show(
         parent = await retinue.session(summary.parent_run) if summary.parent_run else None
         print_lines([*render_facts(summary, parent), ""])
         if len(tree) > 1:
-            print_lines(["=== Whom it asked ===", *render_tree(tree, time.time()), ""])
+            print_lines(["=== Child runs ===", *render_tree(tree, time.time()), ""])
         async for stamped in _iter_events(retinue, summary.session, tail):
             print_lines(map(strip_control_characters, transcript.render(stamped)))
         if report:
-            print_lines(["", "=== What the last run really did ===", *render_report(report)])
+            print_lines(["", "=== Last run: declared and actual ===", *render_report(report)])
 
     anyio.run(print_session)
 
@@ -526,16 +532,16 @@ def show(
     epilog=help_examples(
         "retinue sessions output 1a2b3c4d > answer.md",
         "retinue sessions output 1a2b3c4d --start 5001 --lines 100",
-        then="Exit codes: 0 there is an answer, 1 there is none, 2 there is no such session.",
+        then="Exit codes: 0 printed, 1 the session has no answer, 2 session not found.",
     )
 )
 @_session_argument
-@click.option("--start", type=click.IntRange(1), metavar="N", help="Print from line N on.")
+@click.option("--start", type=click.IntRange(1), metavar="N", help="Start at line N.")
 @click.option("--lines", "count", type=click.IntRange(1), metavar="N", help="Print at most N lines.")
 @json_option
 @click.pass_context
 def output(ctx: click.Context, session: str, start: int | None, count: int | None, as_json: bool) -> None:
-    """Print the latest answer of a session, and nothing else."""
+    """Print only the latest answer of a session."""
     retinue = Retinue()
 
     async def print_output() -> int:
@@ -567,10 +573,10 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
 @run_options
 @click.pass_context
 def resume(ctx: click.Context, /, session: str, task: str | None, **flags: Any) -> None:
-    """Give the same agent another task in the same session.
+    """Resume a session: give its agent another task.
 
-    TASK is the text itself, @FILE, or - for stdin, which is also read without TASK. The agent works where it did,
-    unless --cwd says otherwise.
+    TASK is the text itself, @FILE, or - for stdin, which is also read if TASK is missing. The agent works in the
+    directory of the session, unless --cwd is given.
     """
     options = RunOptions(**flags)
     run_in_session(ctx, anyio.run(find_session, Retinue(cwd=options.cwd), session), task, options)
@@ -587,29 +593,29 @@ def resume(ctx: click.Context, /, session: str, task: str | None, **flags: Any) 
     default="30d",
     show_default=True,
     metavar="TIME",
-    help="Unchanged so long.",
+    help="Select sessions that have not changed for TIME.",
 )
-@click.option("--results", is_flag=True, help="Forget the sessions whole, their results too.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--results", is_flag=True, help="Delete whole sessions, including their results.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
 def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Forget old sessions: their detail, or with --results all of them.
+    """Delete the event details of old sessions, or with --results whole sessions.
 
-    Without --results, what remains lists them, shows their answers and continues them.
+    By default only event details are deleted; sessions can still be listed, read and resumed.
     """
     retinue, before = Retinue(), time.time() - older_than
     removable = [summary for summary in anyio.run(retinue.sessions) if summary.updated < before]
     freed = format_size(sum(summary.size_bytes for summary in removable))
-    extent = "whole" if results else "but for their results"
-    print_hint(f"To forget: {pluralize(len(removable), 'session')}, {freed}, {extent}.")
+    extent = "whole" if results else "except their results"
+    print_hint(f"To delete: {pluralize(len(removable), 'session')}, {freed}, {extent}.")
     if dry_run:
         _print_removable(removable, as_json=as_json)
         return
     if not yes and not is_interactive():
-        raise click.UsageError("There is nobody to ask here: give --yes, or --dry-run to only look.")
-    if not yes and not click.confirm("Forget that?", default=False, err=True):
+        raise click.UsageError("Not a terminal: pass --yes to delete or --dry-run to preview.")
+    if not yes and not click.confirm("Delete them?", default=False, err=True):
         ctx.exit(1)
 
     async def prune_sessions() -> None:

@@ -44,11 +44,12 @@ def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:
 
 
 OFFLINE_NOTE = (
-    "No model can be reached from here yet: until one can, `retinue run` answers by rules, and other programs are "
-    "told that there is no engine. See above what each engine lacks, then run `retinue setup` again."
+    "No engine with a language model is ready yet. Until one is, `retinue run` uses the offline engine (rules), and "
+    "calls from other programs are refused. The list above shows what each engine needs; then run `retinue setup` "
+    "again."
 )
 NEXT_STEPS = 'Next: `retinue run AGENT "…"`, `retinue agents`, or `retinue install HOST`.'
-SETUP_EXIT_CODES = "Exit codes: 0 it works, 1 the task failed or nothing was written, 2 it cannot be done."
+SETUP_EXIT_CODES = "Exit codes: 0 the engine works, 1 the test failed or nothing was written, 2 error."
 
 
 @click.command(
@@ -61,10 +62,10 @@ SETUP_EXIT_CODES = "Exit codes: 0 it works, 1 the task failed or nothing was wri
     type=TEXT,
     metavar="ENGINE",
     shell_complete=complete_engines,
-    help="Take this engine.  [default: asks, or takes the first that is ready]",
+    help="Engine to use.  [default: asks, or uses the first that is ready]",
 )
-@click.option("--model", type=TEXT, metavar="MODEL", help="The model to use, in the engine's own words.")
-@click.option("--no-run", is_flag=True, help="Do not try it with a task.")
+@click.option("--model", type=TEXT, metavar="MODEL", help="Model to use, as the engine names it.")
+@click.option("--no-run", is_flag=True, help="Do not test the engine.")
 @dry_run_option
 @yes_option
 @cwd_option
@@ -80,11 +81,11 @@ def setup(
     cwd: str | None,
     as_json: bool,
 ) -> None:
-    """Find engines, write your configuration, and try it with one task.
+    """Find engines, write your configuration, and test it with one task.
 
-    Looks for the engines on this computer and for their keys and logins, writes the one you choose into
-    ~/.config/retinue/config.toml (the change is shown first, and what was there is kept beside it), and gives the
-    explorer one task with it, here, or the api engine one short request. --no-run tries nothing.
+    Find the engines on this computer with their keys and logins, write the one you choose to
+    ~/.config/retinue/config.toml (the change is shown first, and the old file is kept as a backup), and test it:
+    the explorer gets one task in this directory, or the api engine one short request. --no-run skips the test.
     """
     retinue = Retinue(cwd=cwd)
     found = tuple(list_engine_status(retinue))
@@ -117,9 +118,9 @@ def setup(
     elif result and result.text and not result.failure:
         print_answer(result.text)
     if result and not result.failure:
-        print_hint(f"It works. {NEXT_STEPS}")
+        print_hint(f"Test passed. {NEXT_STEPS}")
     elif not result and is_done and change.is_needed:
-        print_hint(f"{change.file} is written. {NEXT_STEPS}")
+        print_hint(f"{change.file} was written. {NEXT_STEPS}")
     elif not is_done and not dry_run:
         print_hint("Nothing was written.")
     ctx.exit(compute_exit_status([result]) if result else 0 if is_done or dry_run else 1)
@@ -135,7 +136,7 @@ def _prompt_for_engine(found: tuple[EngineStatus, ...], usual: EngineStatus) -> 
 
 def _confirm_trial(task: Task) -> bool:
     """Ask whether to try the engine; where nobody can be asked, it is tried."""
-    question = "Try it with one short request?" if task is REQUEST_TASK else "Try it with one task?"
+    question = "Test the engine with one short request?" if task is REQUEST_TASK else "Test the engine with one task?"
     return not is_interactive() or click.confirm(question, default=True, err=True)
 
 

@@ -21,18 +21,18 @@ TOOLSET = "single"
         'retinue steer 1a2b3c4d "Leave the tests alone."',
         "retinue steer 1a2b3c4d @notes.md",
         "git diff | retinue steer 1a2b3c4d -",
-        then="Exit codes: 0 its engine has the text, 1 its process could not be reached, 2 nothing was said: the run "
-        "is not at work, or its engine cannot.",
+        then="Exit codes: 0 sent, 1 the run's process could not be reached, 2 not sent: the run is not active, or "
+        "its engine does not support steering.",
     )
 )
 @click.argument("run", metavar="ID", type=TEXT, shell_complete=complete_runs)
 @click.argument("text")
 @json_option
 def steer(run: str, text: str, as_json: bool) -> None:
-    """Say something to an agent while it works.
+    """Send a message to a running agent.
 
-    ID is that of its run or session, from its first 8 digits on. The agent goes on with its step; then its model
-    reads TEXT before it is asked again. TEXT may be - for stdin or @FILE.
+    ID is the id of the run or its session, or at least its first 8 digits. The agent finishes its current step, then
+    sees TEXT before its next model call. TEXT may be - for stdin or @FILE.
     """
     retinue = Retinue()
     content = read_task(text, retinue, TOOLSET)

@@ -18,20 +18,20 @@ from retinue.toolsets.base import ToolDefinition
 @click.command(
     epilog=help_examples("retinue tools", "retinue tools --toolset single --json", "retinue tools --policy")
 )
-@click.option("--toolset", default="single", show_default=True, metavar="NAME", help="Whose tools.")
+@click.option("--toolset", default="single", show_default=True, metavar="NAME", help="Toolset to serve.")
 @click.option(
     "--policy",
     "shows_policy",
     is_flag=True,
-    help="Instead: what a host can tell its model of when to delegate, and to whom.",
+    help="Print the delegation hint for a host's model instead: when to delegate, and to which agents.",
 )
 @json_option
 @cwd_option
 def tools(toolset: str, shows_policy: bool, as_json: bool, cwd: str | None) -> None:
     """Show a toolset's tools as a host would register them.
 
-    With --json: name, description and inputSchema of each. A host's model is told the policy only if you say so, with
-    the setting policy or with --policy where the host starts us.
+    With --json: name, description and inputSchema of each. A host's model gets the delegation hint only if you
+    enable it, with the setting policy or with `retinue mcp --policy`.
     """
     options = RunOptions(cwd=cwd)
     retinue = make_retinue(options)
@@ -61,4 +61,7 @@ def tools(toolset: str, shows_policy: bool, as_json: bool, cwd: str | None) -> N
         schema = msgspec.json.format(msgspec.json.encode(tool.input_schema)).decode()
         print_lines([click.style(tool.name, bold=True), strip_control_characters(tool.description), "", schema])
     if not found:
-        print_hint(f"No tool of {toolset} may be registered here: `retinue doctor` shows enabled and max_depth.")
+        print_hint(
+            f"No tool of {toolset} is available here: `retinue doctor --all` shows the settings enabled and "
+            "max_depth."
+        )

@@ -52,7 +52,7 @@ Keys on a terminal:
   s              steer: send a message to the selected run
   e              extend its timeout
   c              cancel it; asks first
-  t              read its transcript
+  t              show its transcript
   /              filter the runs
   ?              show the keys
   q              quit; the runs continue"""
@@ -65,7 +65,7 @@ Keys on a terminal:
     epilog=help_examples("retinue watch", "retinue watch 1a2b3c4d", "retinue watch --follow --json | jq .type"),
 )
 @click.argument("run", type=TEXT, required=False, shell_complete=complete_runs)
-@click.option("--follow", "-f", is_flag=True, help="Wait for more when nothing runs, until Ctrl-C or q.")
+@click.option("--follow", "-f", is_flag=True, help="Keep watching when no run is active, until Ctrl-C or q.")
 @json_option
 def watch(run: str | None, follow: bool, as_json: bool) -> None:
     retinue = Retinue()

@@ -81,13 +81,18 @@ class ApiModel:
         """Return the next message; a provider's failure is a reply with stop reason `error`."""
         reply = await self._send(request, on_event)
         if self._options.effort and reply.stop_reason == "error" and EFFORT_REFUSED.match(reply.error or ""):
-            message = f"{self.name} takes no effort {self._options.effort}; its own default is used: {reply.error}"
+            message = (
+                f"{self.name} does not support effort {self._options.effort}; the provider's default is used: "
+                f"{reply.error}"
+            )
             self._options = msgspec.structs.replace(self._options, effort=None)
             await on_event(Notice("not_applied", message, preference="thinking"))
             reply = await self._send(request, on_event)
         if self._refuses_images(request, reply):
             self._options = msgspec.structs.replace(self._options, images=False)
-            await on_event(Notice("not_applied", f"{self.name} takes no images; they are left out: {reply.error}"))
+            await on_event(
+                Notice("not_applied", f"{self.name} does not accept images; the images were left out: {reply.error}")
+            )
             reply = await self._send(request, on_event)
         if self._refuses_limit(request, reply):
             self._options = msgspec.structs.replace(self._options, sends_budget_limits=False)
@@ -249,7 +254,9 @@ async def _check_response(response: httpx2.Response) -> None:
         raise await _status_error(response)
     if encoding := response.headers.get("content-encoding", "").replace("identity", ""):
         # A small compressed reply can become a huge one.
-        raise RequestFailedError(f"The provider sent a compressed reply ({encoding}), unasked", retryable=False)
+        raise RequestFailedError(
+            f"The provider sent a compressed reply ({encoding}) that was not requested", retryable=False
+        )
     kind = response.headers.get("content-type", "")
     if "text/event-stream" not in kind and "json" not in kind:
         problem = _unexpected_content(kind, await _read_start(response))

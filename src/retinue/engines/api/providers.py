@@ -337,7 +337,7 @@ def describe_default(
     """
     is_extra = isinstance(_split_model(model, None, providers)[0], ExtraProvider)
     if not is_extra and _find_default(environ, providers) is None:
-        return "models of a provider, in this process: all it needs is a key"
+        return "models of a provider, in this process; needs only a key"
     try:
         choice = choose_model(model, None, environ, providers)
     except EngineError as error:
@@ -541,7 +541,8 @@ def _make_choice(provider: Provider, model: str | None, environ: Mapping[str, st
     if not (key.isascii() and key.isprintable()) or key != key.strip():
         variables = " or ".join(provider.key_variables)
         raise _unusable(
-            f"The key in {variables} has spaces around it, or characters that no key has: copy it again.",
+            f"The key in {variables} has leading or trailing spaces, or characters that keys do not have: copy the "
+            "key again.",
             "invalid_key",
         )
     return ModelChoice(provider=provider, model=name, base_url=url, key=Secret(key))

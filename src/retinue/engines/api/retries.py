@@ -89,5 +89,5 @@ def _retry_wait(error: Exception, tries: int) -> float | None:
 
 
 def _retry_notice(provider: str, wait: float, tries: int, message: str) -> Notice:
-    shown = f"{provider} is asked again in {wait:.1f}s ({tries} of {MAX_TRIES - 1}) after: {message}"
+    shown = f"{provider} is called again in {wait:.1f}s ({tries} of {MAX_TRIES - 1}) after: {message}"
     return Notice("provider_retry", shown)

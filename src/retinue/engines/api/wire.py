@@ -21,7 +21,7 @@ OWN_CALL_PREFIX = "retinue-call-"
 """Start of the ids of tool calls to which the provider gave none; such ids are not sent back."""
 DEFAULT_MAX_TOKENS = 32_000
 """Output limit of a request without one of its own: what is reserved for its reply, and sent where it is required."""
-IMAGES_NOT_SHOWN = "[This model takes no images: the image is not shown.]"
+IMAGES_NOT_SHOWN = "[This model does not accept images: the image was left out.]"
 MAX_QUOTED_CHARS = 200
 """Characters of invalid tool arguments that are quoted to the model."""
 

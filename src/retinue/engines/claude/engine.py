@@ -178,5 +178,5 @@ async def _check_tools(spec: RunSpec, started: ModelRequestStarted, emit: Emit) 
             )
         )
     if missing:
-        message = f"This Claude Code does not have {', '.join(missing)}, which the agent can do without."
+        message = f"This Claude Code does not have {', '.join(missing)}, which are optional for the agent."
         await emit(Notice("missing_tools", message))

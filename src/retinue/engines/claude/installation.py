@@ -139,10 +139,13 @@ def no_program_reason(environ: Mapping[str, str]) -> str | None:
     if find_claude(environ):
         return None
     if named := environ.get(CLAUDE_VARIABLE):
-        return f"there is no program {named} ({CLAUDE_VARIABLE}). Name one that is there, or unset {CLAUDE_VARIABLE}."
+        return (
+            f"program {named} not found ({CLAUDE_VARIABLE}). Set it to an existing program, or unset "
+            f"{CLAUDE_VARIABLE}."
+        )
     return (
-        "this Claude Agent SDK brings no `claude`, and there is none on the PATH. Install it with "
-        f"`npm install -g @anthropic-ai/claude-code`, or name it in {CLAUDE_VARIABLE}."
+        "the Claude Agent SDK includes no `claude` program, and none is on the PATH. Install it with "
+        f"`npm install -g @anthropic-ai/claude-code`, or set {CLAUDE_VARIABLE} to its path."
     )
 
 

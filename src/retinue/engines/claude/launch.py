@@ -88,12 +88,15 @@ def list_setting_sources(spec: RunSpec) -> tuple[str, ...]:
 def list_unapplied_preferences(spec: RunSpec) -> Iterator[Notice]:
     """Yield a notice on each preference that is not applied."""
     if spec.setting_sources and not list_setting_sources(spec):
-        message = "Claude Code's settings are not loaded (claude_settings): the agent may not have what they bring."
+        message = (
+            "Claude Code's settings are not loaded (claude_settings): tools and instructions from them may be "
+            "missing."
+        )
         yield Notice("not_applied", message)
     thinking = spec.agent.thinking
     if thinking and thinking != THINKING_OFF and thinking not in EFFORTS:
         known = ", ".join((THINKING_OFF, *EFFORTS))
-        message = f"Claude Code has no thinking level {thinking!r} (it has: {known}): its own default is used."
+        message = f"Claude Code has no thinking level {thinking!r} (it has: {known}); its default is used."
         yield Notice("not_applied", message, preference="thinking")
 
 

@@ -133,7 +133,7 @@ _STOP: Mapping[str, StopReason] = {
     "refusal": "error",
 }
 _REFUSED_MESSAGE = "The model refused to answer (refusal)."
-_TRUNCATED_MESSAGE = "The answer broke off before it was complete."
+_TRUNCATED_MESSAGE = "The answer ended before it was complete."
 
 
 class OpenMessage(Struct):
@@ -187,9 +187,7 @@ def _stop_reason(message: OpenMessage) -> tuple[StopReason, str | None]:
 SYNTHETIC_MODEL = "<synthetic>"
 """The model name of messages written by Claude Code itself."""
 
-OUTPUT_LIMIT_NOTICE = (
-    "The model reached its output limit and goes on where it stopped: its answer is of several messages."
-)
+OUTPUT_LIMIT_NOTICE = "The model reached its output limit and continues: the answer consists of several messages."
 
 TOO_LONG_MARKER = "output token maximum"
 """Claude Code's text after the model reached its output limit repeatedly; the message before reports the same."""
@@ -256,7 +254,7 @@ class ClaudeEventReader(RecordCounts):
     def _read_other_line(self, line: IncomingLine) -> Iterable[ClaudeMessage]:
         if not line.raw:
             self.dropped += line.size
-            message = f"A line of {line.size} bytes from Claude Code was too long and is left out."
+            message = f"A line of {line.size} bytes from Claude Code was too long and was left out."
             return (Notice("line_too_long", message),) if line.size else ()
         self.count_noise(line.raw)
         return ()
@@ -417,8 +415,8 @@ def _read_system(record: Mapping[str, Any]) -> Iterable[ClaudeMessage]:
             pause = to_number(record.get("retry_delay_ms")) / 1000
             why = " ".join(filter(None, (to_text(record.get("error_status")), to_text(record.get("error")))))
             yield Notice(
-                "provider_retry", f"Claude Code tries again in {pause:g}s ({attempt} of {max_attempts}) after: {why}"
+                "provider_retry", f"Claude Code retries in {pause:g}s ({attempt} of {max_attempts}) after: {why}"
             )
         case {"subtype": "compact_boundary"}:
-            message = "Claude Code shortens its conversation, as it grew too long for the model."
+            message = "Claude Code compacts its conversation, which is too long for the model."
             yield Notice("compaction", message)

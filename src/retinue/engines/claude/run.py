@@ -156,11 +156,11 @@ def _stopped_failure(ended: ResultReceived, limits: Limits) -> Failure:
     bound = find_cost_limit(limits)
     if bound and ended.subtype == "error_max_budget_usd":
         _, setting = bound
-        message = f"Budget of cost spent before a final answer ({explanation}). What it had is kept."
+        message = f"Budget of cost spent before a final answer ({explanation}). The partial output was kept."
         return Failure(ErrorCode.BUDGET, f"{message} Resume it, or raise {setting}.", setting)
     return Failure(
         ErrorCode.ENGINE,
-        f"Claude Code broke off: {explanation}. What came before is kept. {RETRY_HINT}",
+        f"Claude Code stopped unexpectedly: {explanation}. The output before that was kept. {RETRY_HINT}",
         ended.subtype,
     )
 
@@ -170,9 +170,10 @@ RETRY_HINT = "Run the task again, or resume the session."
 MAX_POINTER_BYTES = 1024
 FIRST_LINE_BYTES = 64 << 20
 
-FORGOTTEN = "Claude Code has no record of this session any more: it goes on from the stored messages."
+FORGOTTEN = "Claude Code no longer has a record of this session; the run continues from the stored messages."
 DAMAGED = (
-    "Claude Code's own record {} is damaged. It is kept as it is. The session continues from the stored messages."
+    "Claude Code's own record {} is damaged. The file was left unchanged, and the session continues from the stored "
+    "messages."
 )
 
 

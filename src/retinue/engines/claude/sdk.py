@@ -37,12 +37,11 @@ if TYPE_CHECKING:
 MAX_RESULT_CHARS = 100_000
 """Characters, more than any of our tools returns; Claude Code moves larger results to a file."""
 NATIVE_DELEGATION_REFUSED = (
-    f"This Claude Code would run agents by itself, uncounted. Use the tool {to_mcp_tool_name(SPAWN_TOOL)} instead."
+    f"Claude Code's own subagents are not allowed here, because Retinue could not limit or record them. Use the tool "
+    f"{to_mcp_tool_name(SPAWN_TOOL)} instead."
 )
 
-START_FAILED = (
-    "Claude Code did not begin: {}. Nothing was asked of a model. Another version of it may do: see `retinue doctor`."
-)
+START_FAILED = "Claude Code did not start: {}. No model was called. Another version may work: run `retinue doctor`."
 
 
 class FinalizeState:

@@ -16,11 +16,11 @@ _LINES_PER_FILE = 3
 _MAX_MARKS = 4
 """Lines per file and mark."""
 _MARKS = {
-    "left to do": r"\b(?:TODO|FIXME|XXX|HACK)\b",
-    "catches everything": r"^\s*except\s*:|\bexcept\s+(?:Base)?Exception\b|\bcatch\s*(?:\([^)]*\))?\s*\{\s*\}",
-    "runs what it is given": r"\b(?:eval|exec)\(|\bshell\s*=\s*True\b|\bos\.system\(|\bchild_process\b",
+    "open task": r"\b(?:TODO|FIXME|XXX|HACK)\b",
+    "catches all exceptions": r"^\s*except\s*:|\bexcept\s+(?:Base)?Exception\b|\bcatch\s*(?:\([^)]*\))?\s*\{\s*\}",
+    "executes its input": r"\b(?:eval|exec)\(|\bshell\s*=\s*True\b|\bos\.system\(|\bchild_process\b",
     "does not check certificates": r"\bverify\s*=\s*False\b|\brejectUnauthorized\s*:\s*false\b",
-    "a check switched off": r"#\s*(?:type:\s*ignore|noqa|nosec)\b|@ts-ignore\b|eslint-disable\b",
+    "a disabled check": r"#\s*(?:type:\s*ignore|noqa|nosec)\b|@ts-ignore\b|eslint-disable\b",
 }
 
 Sections = Sequence[tuple[str, Iterable[str]]]
@@ -59,8 +59,8 @@ def render_report(role: AnswerRole, results: SearchResults) -> str:
         headline = _render_headline(results)
     searched = {
         "Searched for": results.question.terms,
-        "Looked for": results.question.paths,
-        "Found nowhere": results.absent,
+        "Searched for files": results.question.paths,
+        "Not found": results.absent,
     }
     limits = [f"{what}: {', '.join(f'`{name}`' for name in names)}" for what, names in searched.items() if names]
     limits += [*results.gaps, *([role.caveat] if role.caveat and results.ranked else [])]
@@ -71,7 +71,7 @@ def render_report(role: AnswerRole, results: SearchResults) -> str:
 
 
 def _render_headline(results: SearchResults) -> str:
-    match = "no good match, the nearest" if results.is_doubtful else "best match"
+    match = "no good match; nearest" if results.is_doubtful else "best match"
     best = (results.files(*results.question.prefers) or results.files("source") or results.ranked)[0]
     if not (lines := results.evidence(best)):
         return f"{match}: `{best.path}`"
@@ -96,7 +96,7 @@ def _best_lines(results: SearchResults, files: Iterable[RankedFile]) -> list[str
 
 
 def _list_files(files: Iterable[RankedFile], title: str = "") -> list[str]:
-    lines = [f"- `{file.path}` — lines about it: {len(file.hits)}" for file in files]
+    lines = [f"- `{file.path}` — matching lines: {len(file.hits)}" for file in files]
     return [title, *lines] if title and lines else lines
 
 
@@ -139,19 +139,22 @@ def _review(results: SearchResults) -> Sections:
         for mark, pattern in _MARKS.items()
         for line in [line for line in results.contents[file.path] if re.search(pattern, line.text[:500])][:_MAX_MARKS]
     ]
-    verdict = f"Looked at {len(files)} files about {results.question.subject}: {len(marks)} marks to look at."
+    verdict = f"Read {len(files)} files about {results.question.subject}: {len(marks)} lines to check."
     checked = [f"- `{file.path}`: {len(results.contents[file.path])} lines" for file in files]
-    return [("Verdict", [verdict]), ("Findings", marks or ["No marks found."]), ("Checked", checked)]
+    return [("Verdict", [verdict]), ("Findings", marks or ["No suspicious lines found."]), ("Checked", checked)]
 
 
-def _plan(results: SearchResults) -> Sections:
+def _implement(results: SearchResults) -> Sections:
     steps = [f"Change `{file.path}`." for file in _subject_files(results)]
     steps += [f"Extend the tests in `{file.path}`." for file in results.files("tests", limit=2)]
     steps += [f"Update `{file.path}`." for file in results.files("docs", limit=2)]
     return [
-        ("Goal", [f"As asked: {results.question.text.strip().splitlines()[0]}"]),
+        (
+            "Result",
+            [f"Nothing was changed: rules write no code. Task: {results.question.text.strip().splitlines()[0]}"],
+        ),
         ("Findings", _best_lines(results, _subject_files(results))),
-        ("Plan", [f"{number}. {step}" for number, step in enumerate(steps, 1)]),
+        ("Changes", [f"{number}. {step}" for number, step in enumerate(steps, 1)]),
         ("Tests", _list_files(results.files("tests"))),
     ]
 
@@ -160,8 +163,8 @@ def _test(results: SearchResults) -> Sections:
     tests = results.files("tests")
     sources = [f"- `{file.path}`" for file in results.files("source", limit=2)]
     return [
-        ("Findings", _best_lines(results, tests) or ["No test found that mentions it."]),
-        ("Tests to write", [*sources, "Compare what they define with the tests above."] if sources else []),
+        ("Findings", _best_lines(results, tests) or ["No test found that mentions the subject."]),
+        ("Tests to write", [*sources, "Compare their definitions with the tests above."] if sources else []),
         ("How to test here", _list_files(tests)),
     ]
 
@@ -188,28 +191,28 @@ _ROLES = (
         r"\b(?:review|audit|risks?|vulnerab\w+|smells?)\b",
         _review,
         "Not checked",
-        "Rules see marks, not meaning: whether the code does the right thing was not judged",
+        "Rules find patterns, not meaning: whether the code is correct was not judged",
     ),
     AnswerRole(
         r"test|\bqa\b",
         r"\b(?:tests?|coverage|untested)\b",
         _test,
         "Not judged",
-        "A name that a test mentions may still be badly tested: what the tests observe was not judged",
+        "A test that mentions a name may still test it badly: the assertions were not judged",
     ),
     AnswerRole(
         r"implement|plan|architect|develop|cod(?:er|ing)",
         r"\b(?:plan|implement|add|introduce|refactor|migrate)\b",
-        _plan,
+        _implement,
         "Risks and open questions",
-        "The steps say where, not what: the design was not judged",
+        "The changes name files, not code: no patch was written",
     ),
     AnswerRole(
         r"research|doc|librar",
         r"\b(?:docs?|documentation|research|readme)\b",
         _research,
         "Open questions",
-        "Local files only: nothing was looked up on the web",
+        "Local files only: the web was not searched",
         prefers="docs",
     ),
 )

@@ -25,7 +25,7 @@ from retinue.model.tool_names import FINALIZE_TOOL
 MODEL = "offline-rules"
 SPAWN_TOOL = "spawn_subagent"
 LOCAL_TOOLS = frozenset({"read", "grep", "find", "ls"})
-_NO_TOOLS = f"{HONESTY}: none of `read`, `grep`, `find` and `ls` was granted, so nothing could be looked at."
+_NO_TOOLS = f"{HONESTY}: none of `read`, `grep`, `find` and `ls` was granted, so no file could be read."
 _MAX_TASK = 20_000
 """Characters of a task that are examined."""
 _DELEGATED_LINE = re.compile(
@@ -110,7 +110,7 @@ def answer_task(spec: RunSpec, tools: frozenset[str]) -> ToolSteps[FinalAnswer]:
         role = find_role(spec.agent.name, split.rest)
         question = parse_question(split.rest, _earlier_tasks(spec), prefers=role.prefers)
         text = render_report(role, (yield from search(question, tools)))
-    return FinalAnswer(f"{text}\n\nBeside that, {delegated}" if delegated else text, is_error=not tools)
+    return FinalAnswer(f"{text}\n\nAlso {delegated}" if delegated else text, is_error=not tools)
 
 
 def split_task(task: str) -> TaskSplit:

@@ -37,15 +37,16 @@ from retinue.model.events import EngineSessionStarted, Notice
 from retinue.model.runs import RunSpec
 
 NO_DELEGATION = (
-    "The agent cannot delegate here: its pi is older than 0.87, or is started with arguments of the agent's own, and "
-    "takes no commands."
+    "The agent cannot delegate: pi is older than 0.87, or the agent sets its own pi arguments, so pi accepts no "
+    "commands."
 )
 
 
 STEERING_UNSUPPORTED = Failure(
     ErrorCode.UNSUPPORTED,
-    "This pi takes nothing while its agent works: it is older than 0.87, or has arguments of the agent's own. "
-    "Nothing was said to it, and it goes on. Stop it, and resume its session with what it should know.",
+    "This pi cannot steer a running agent: it is older than 0.87, or the agent sets its own pi arguments. The "
+    "message "
+    "was not sent, and the run continues. Cancel the run and resume its session with the message.",
     "steer",
 )
 """The refusal of a process that reads its task from standard input and nothing after it."""

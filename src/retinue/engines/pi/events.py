@@ -137,7 +137,7 @@ class PiEventReader(RecordCounts):
     def _read_line(self, line: bytes | LineTooLong) -> Iterable[PiMessage]:
         if isinstance(line, LineTooLong):
             self.dropped += line.size
-            return (Notice("line_too_long", f"A line of {line.size} bytes from pi was too long and is left out."),)
+            return (Notice("line_too_long", f"A line of {line.size} bytes from pi was too long and was left out."),)
         found = _KIND.match(line)
         kind = found[1] if found else None
         if kind == b"message_update":
@@ -216,12 +216,12 @@ class PiEventReader(RecordCounts):
 def _read_retry(record: Mapping[str, Any]) -> Iterable[PiMessage]:
     attempt, max_attempts, delay = (record.get(key) for key in ("attempt", "maxAttempts", "delayMs"))
     pause = f" in {delay / 1000:g}s" if isinstance(delay, int) else ""
-    message = f"pi tries again{pause} ({attempt} of {max_attempts}) after: {to_text(record.get('errorMessage'))}"
+    message = f"pi retries{pause} ({attempt} of {max_attempts}) after: {to_text(record.get('errorMessage'))}"
     yield Notice("provider_retry", message)
 
 
 def _read_compaction(_: Mapping[str, Any]) -> Iterable[PiMessage]:
-    yield Notice("compaction", "pi shortens its conversation, as it grew too long for the model.")
+    yield Notice("compaction", "pi compacts its conversation, which is too long for the model.")
 
 
 def _read_extension_error(record: Mapping[str, Any]) -> Iterable[PiMessage]:
@@ -320,7 +320,7 @@ class PiReporter(ProcessReporter):
         """Report the end of the run; its process may continue to run."""
         await self.flush_counts()
         if self.late_messages:
-            message = f"pi told of {self.late_messages} more events after it had settled; they are left out."
+            message = f"pi sent {self.late_messages} more events after its last answer; they were left out."
             await self._emit(Notice("late_events", message))
 
     async def finish_after_exit(self) -> None:

@@ -118,10 +118,10 @@ def not_configured_reason(environ: Mapping[str, str]) -> str | None:
 
 def _describe_missing(environ: Mapping[str, str]) -> str:
     if named := environ.get(PI_VARIABLE):
-        return f"there is no program {named} ({PI_VARIABLE}). Name one that is there, or unset {PI_VARIABLE}."
+        return f"program {named} not found ({PI_VARIABLE}). Set it to an existing program, or unset {PI_VARIABLE}."
     return (
         "no `pi` on the PATH. Install it with `npm install -g @earendil-works/pi-coding-agent`, "
-        f"or name it in {PI_VARIABLE}."
+        f"or set {PI_VARIABLE} to its path."
     )
 
 

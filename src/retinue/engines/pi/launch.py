@@ -92,16 +92,16 @@ def list_unapplied_preferences(spec: RunSpec, start: PiLaunch) -> Iterator[Notic
     agent = spec.agent
     if agent.thinking and agent.thinking not in THINKING_LEVELS:
         levels = ", ".join(THINKING_LEVELS)
-        message = f"pi has no thinking level {agent.thinking!r} (it has: {levels}): its own default is used."
+        message = f"pi has no thinking level {agent.thinking!r} (it has: {levels}); its default is used."
         yield Notice("not_applied", message, preference="thinking")
     if agent.provider and not spec.model:
         yield Notice(
             "not_applied",
-            f"The provider {agent.provider!r} is not used, as no model is named.",
+            f"The provider {agent.provider!r} is ignored, because no model is set.",
             preference="provider",
         )
     if start.session is None:
-        yield Notice("not_applied", f"pi's own session is not kept: {spec.native_folder} cannot be written.")
+        yield Notice("not_applied", f"pi's own session file is not kept: {spec.native_folder} cannot be written.")
 
 
 def _build_arguments(spec: RunSpec, installation: PiInstallation) -> list[str]:
@@ -157,9 +157,9 @@ def continue_or_set_aside(spec: RunSpec) -> tuple[RunSpec, str | None]:
     try:
         kept = move_out_of_the_way(path, ".damaged")
     except OSError as error:
-        fate = f"It could not be moved aside ({error.strerror})."
+        fate = f"The file could not be moved ({error.strerror})."
     else:
-        fate = f"It was moved to {kept}."
+        fate = f"The file was moved to {kept}."
     notice = f"pi cannot read its own session file {path}. {fate} The session continues from the stored messages."
     return structs.replace(spec, native_session=None), notice
 

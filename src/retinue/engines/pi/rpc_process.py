@@ -46,8 +46,8 @@ T = TypeVar("T", CommandResponse, AgentIdle)
 
 
 NOT_CONFIGURED = (
-    "pi did not load Retinue's extension, or that failed, so the agent's tools could not be bounded. The task was "
-    "not given to it. See what `pi -e` says to other extensions, and `retinue doctor`."
+    "pi did not load Retinue's extension, or the extension failed, so the agent's tools could not be restricted. The "
+    "task was not sent. Run `retinue doctor`, and test another extension with `pi -e`."
 )
 CONTROL_MESSAGES = (CommandResponse, UserMessageDelivered, ExtensionReady, AgentIdle, ExtensionPrompt)
 
@@ -96,7 +96,7 @@ class RpcProcess:
             self._initial_descendants = await self.child.count_descendants()
             self.is_clean = True
         if scope.cancelled_caught:
-            message = f"pi did not answer within {START_TIMEOUT:g}s of its start."
+            message = f"pi did not answer within {START_TIMEOUT:g}s after its start."
             raise engine_error(message, code=ErrorCode.SPAWN_FAILED)
 
     async def run(self, spec: RunSpec, session: str | None, emit: Emit, steering: SteeringChannel) -> None:
@@ -175,7 +175,7 @@ class RpcProcess:
         if required := [tool for tool in ready.missing if tool in requested]:
             raise EngineError(_missing_tools(spec, required))
         if ready.missing and self._reporter:
-            message = f"This pi does not have {', '.join(ready.missing)}, which the agent can do without."
+            message = f"This pi does not have {', '.join(ready.missing)}, which are optional for the agent."
             await self._reporter.emit(Notice("missing_tools", message))
 
     async def _command(self, kind: str, **fields: Any) -> None:
@@ -235,7 +235,10 @@ class RpcProcess:
                 # Nobody can answer, and pi would wait forever.
                 await self._write({"type": "extension_ui_response", "id": number, "cancelled": True})
                 if self._reporter:
-                    message = f"An extension of pi asked, and nobody could answer: {title}"
+                    message = (
+                        f"An extension of pi asked a question that was not answered, because pi runs without a "
+                        f"terminal: {title}"
+                    )
                     await self._reporter.emit(Notice("question", message))
             case ExtensionReady():
                 self._extension_ready = incoming
@@ -264,8 +267,8 @@ def _missing_tools(spec: RunSpec, tools: list[str]) -> Failure:
     named = f"the tool{'s' * (len(tools) > 1)} {', '.join(tools)}"
     return Failure(
         ErrorCode.UNSUPPORTED,
-        f'Agent "{spec.agent.name}" needs {named}, which this pi does not have. No model was asked. Install the '
-        "extension that brings it, or list it under optional_tools.",
+        f'Agent "{spec.agent.name}" needs {named}, which this pi does not have. No model was called. Install the '
+        "extension that provides it, or list it under optional_tools.",
         "missing_tool",
         {"agent": spec.agent.name, "tools": ", ".join(tools), "engine": "pi"},
     )

@@ -56,15 +56,15 @@ ANSWERED_GRACE = 1.0
 _ADVICE = {
     errno.EACCES: "Make it an executable file that this user may run.",
     errno.EPERM: "Make it an executable file that this user may run.",
-    errno.ENOEXEC: "It is no program for this machine, or lacks a first line that says what runs it.",
-    errno.E2BIG: "Its arguments and environment are too large: give it a shorter task, or large texts as files.",
-    errno.EAGAIN: "Too many processes are running: let some end, or run fewer agents at once.",
-    errno.ENOMEM: "There is not enough memory: let some processes end, or run fewer agents at once.",
+    errno.ENOEXEC: "It is not a program for this machine, or it lacks a first line such as #!/bin/sh.",
+    errno.E2BIG: "Its arguments and environment are too large: shorten the task, or put large texts into files.",
+    errno.EAGAIN: "Too many processes are running: end some, or run fewer agents at once.",
+    errno.ENOMEM: "There is not enough memory: end some processes, or run fewer agents at once.",
     errno.EMFILE: "Too many files are open in this process: run fewer agents at once, or raise `ulimit -n`.",
-    errno.ENFILE: "Too many files are open on this machine: let some processes end.",
+    errno.ENFILE: "Too many files are open on this machine: end some processes.",
 }
-_INSTALL = "Install it, or name it by its full path."
-_INTERPRETER = "The file is there, but what its first line names to run it is not: install that."
+_INSTALL = "Install it, or give its full path."
+_INTERPRETER = "The file exists, but the interpreter in its first line does not: install that interpreter."
 _NUL = "Remove the NUL character from its arguments or environment."
 
 

@@ -51,18 +51,18 @@ def detect_containment(*, owns_process: bool = False) -> tuple[ContainmentKind, 
     if os.name == "nt":
         return (
             ContainmentKind.TASKKILL,
-            "Processes are ended with taskkill: one whose parent ended before may get away.",
+            "Processes are ended with taskkill: a process whose parent ended earlier may keep running.",
         )
     if not _has_pidfds():
         return ContainmentKind.GROUP, (
             "Processes are found by their group and their parents, because this system has no process descriptors: "
-            "one that starts its own session and loses its parents may get away."
+            "a process that starts its own session and loses its parents may keep running."
         )
     folder = find_own_cgroup()
     if isinstance(folder, Path):
         return (
             ContainmentKind.CGROUP,
-            f"Each child has a control group below {folder}: it holds all that the child starts.",
+            f"Each child has a control group below {folder}, which contains all processes that the child starts.",
         )
     if owns_process:
         return ContainmentKind.SUBREAPER, (
@@ -70,8 +70,9 @@ def detect_containment(*, owns_process: bool = False) -> tuple[ContainmentKind, 
             f"process. There is no control group because {folder}."
         )
     return ContainmentKind.MARKER, (
-        "Processes are found by a mark in their environment and by their parents: one that clears its environment, "
-        f"starts its own session and loses its parents may get away. There is no control group because {folder}."
+        "Processes are found by a mark in their environment and by their parents: a process that clears its "
+        "environment, starts its own session and loses its parents may keep running. There is no control group "
+        f"because {folder}."
     )
 
 
@@ -278,7 +279,9 @@ class ProcessSupervisor:
             self._shared.started.discard(self._watchdog.pid)
             self._watchdog = None
         if os.name == "nt" or not sys.executable:
-            self.no_watchdog_reason = "If this process is killed, its children run on: there is no guardian here."
+            self.no_watchdog_reason = (
+                "If this process is killed, its children keep running: this system has no guardian process."
+            )
             return
         # It has the markers of outer instances, which may kill it, and not our own, because it kills those that do.
         environ = {name: os.environ[name] for name in (INSTANCE_VARIABLE, CHILD_VARIABLE) if name in os.environ}
@@ -286,7 +289,8 @@ class ProcessSupervisor:
             self._watchdog = WatchdogProcess(self.marker, self._cgroup.folder if self._cgroup else None, environ)
         except OSError as error:
             self.no_watchdog_reason = (
-                f"If this process is killed, its children run on: no guardian could be started ({error})."
+                f"If this process is killed, its children keep running: the guardian process could not be started "
+                f"({error})."
             )
             return
         self.no_watchdog_reason = None

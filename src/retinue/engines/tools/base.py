@@ -125,7 +125,7 @@ class SandboxedDirectory:
             return FileContent(notes=(f"Binary file, {format_size(size)}, not shown",), is_binary=True, size=size)
         notes: list[str] = []
         if size > len(data):
-            notes.append(f"The file has {format_size(size)}; only the first {format_size(len(data))} are looked at")
+            notes.append(f"The file has {format_size(size)}; only the first {format_size(len(data))} are shown")
         data = data.removeprefix(BOM_UTF8)
         try:
             text = data.decode()
@@ -305,7 +305,7 @@ def _translate_os_errors(place: RelativePath) -> Iterator[None]:
     except NotADirectoryError as error:
         raise ToolError(f"Not a directory: {format_path(place)}.") from error
     except OSError as error:
-        reason = "it is a link, and not followed" if error.errno == errno.ELOOP else error.strerror
+        reason = "it is a link, and links are not followed" if error.errno == errno.ELOOP else error.strerror
         raise ToolError(f"Cannot open {format_path(place)}: {reason}.") from error
 
 

@@ -62,7 +62,7 @@ async def bash(
 
     shell = which("bash", path=context.environ.get("PATH")) or which("sh", path=context.environ.get("PATH"))
     if shell is None:
-        raise ToolError("There is neither bash nor sh on the PATH of this run: commands cannot be executed.")
+        raise ToolError("Commands cannot be executed: neither bash nor sh is on the PATH of this run.")
     # The comparison is false for NaN, too.
     seconds = min(timeout, MAX_COMMAND_TIMEOUT) if timeout >= MIN_COMMAND_TIMEOUT else MIN_COMMAND_TIMEOUT
     child_command = ChildCommand(

@@ -156,7 +156,7 @@ async def _resolve(context: FetchContext, url: httpx2.URL) -> list[str]:
         if not context.allow_private and not is_public(address):
             raise ToolError(
                 f"{_show(host)} was not fetched: its address {address} is not public. Only the user can allow such "
-                "addresses, by the setting fetch_private_addresses."
+                "addresses, with the setting fetch_private_addresses."
             )
     return addresses[:MAX_ADDRESSES]
 
@@ -218,7 +218,10 @@ async def _request_address(client: httpx2.AsyncClient, url: httpx2.URL, address:
             raise ToolError(f"{_show(url)} was not fetched: HTTP {_describe_status(response.status_code)}.")
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding != "identity":
-            raise ToolError(f"{_show(url)} was not fetched: the server compresses it ({_show(encoding)}) unasked.")
+            raise ToolError(
+                f"{_show(url)} was not fetched: the server sent it compressed ({_show(encoding)}), which was not "
+                "requested."
+            )
         media_type, charset = _check_media_type(url, response.headers.get("content-type", ""))
         data = bytearray()
         async for chunk in response.aiter_raw():
@@ -260,7 +263,7 @@ def _check_media_type(url: httpx2.URL, content_type: str) -> tuple[str, str | No
     )
     if name.startswith("text/") or name in HTML_TYPES | TEXT_TYPES or name.endswith(("+json", "+xml")):
         return name, charset
-    raise ToolError(f"{_show(url)} was not fetched: its content type is {_show(name)}, which is no text.")
+    raise ToolError(f"{_show(url)} was not fetched: its content type is {_show(name)}, which is not text.")
 
 
 def _render_page(page: FetchedPage, offset: int) -> str:

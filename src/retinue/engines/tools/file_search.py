@@ -104,7 +104,7 @@ def expand_braces(pattern: str) -> list[str]:
         else:
             expanded[each] = None
         if len(pending) + len(expanded) > _MAX_ALTERNATIVES:
-            raise ValueError(f"its braces stand for more than {_MAX_ALTERNATIVES} patterns")
+            raise ValueError(f"its braces expand to more than {_MAX_ALTERNATIVES} patterns")
     return list(expanded)
 
 

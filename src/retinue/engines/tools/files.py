@@ -142,8 +142,8 @@ def _edit_file(folder: SandboxedDirectory, path: str, old_text: str, new_text: s
     if count != 1:
         found = "was not found" if count == 0 else f"occurs {count} times"
         raise ToolError(
-            f"oldText {found} in {format_path(place)}; it must occur exactly once, with its white space. "
-            "Read the file and give more of its context."
+            f"oldText {found} in {format_path(place)}; it must occur exactly once, including white space. Read the "
+            "file and include more context."
         )
     if not new.isascii() and any("\udc80" <= character <= "\udcff" for character in before):
         raise ToolError(f"{format_path(place)} is not UTF-8: newText must be ASCII, or it would mix encodings.")
@@ -159,7 +159,7 @@ def _read_whole(folder: SandboxedDirectory, place: RelativePath) -> tuple[str, b
     """Return the text of a file, with bytes that are not UTF-8 kept, and its bytes."""
     data, size = folder.read_bytes(place, MAX_FILE_BYTES, to_edit=True)
     if size > len(data):
-        raise ToolError(f"{format_path(place)} has {format_size(size)}; larger files than this cannot be edited.")
+        raise ToolError(f"{format_path(place)} has {format_size(size)}; files of this size cannot be edited.")
     if b"\0" in data:
         raise ToolError(f"{format_path(place)} is a binary file and cannot be edited.")
     return data.removeprefix(BOM_UTF8).decode("utf-8", "surrogateescape"), data

@@ -69,17 +69,15 @@ class GrepQuery(Struct, frozen=True, kw_only=True):
         import regex
 
         if not self.literal and _RECURSION.search(self.pattern):
-            raise ToolError("Patterns that call themselves are not supported. Search for a part of it.")
+            raise ToolError("Recursive patterns are not supported. Search for a part of the pattern.")
         repeats = 0 if self.literal else prod(int(count) for count in re.findall(r"\{(\d{1,6})", self.pattern))
         if len(self.pattern) > _MAX_PATTERN or repeats > _MAX_REPEATS or re.search(r"\{,?\d{7}", self.pattern):
-            raise ToolError("The pattern is too large. Search for a part of it.")
+            raise ToolError("The pattern is too large. Search for a part of the pattern.")
         try:
             flags = regex.MULTILINE | (regex.IGNORECASE if self.ignore_case else 0)
             return regex.compile(regex.escape(self.pattern) if self.literal else self.pattern, flags)
         except (regex.error, RecursionError, OverflowError) as error:
-            raise ToolError(
-                f"Invalid pattern: {error}. Set literal to true to search for it as it is written."
-            ) from error
+            raise ToolError(f"Invalid pattern: {error}. Set literal to true to search for the exact text.") from error
 
 
 async def grep(

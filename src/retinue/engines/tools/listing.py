@@ -96,4 +96,4 @@ def _format_entry(folder: SandboxedDirectory, place: RelativePath, entry: Direct
     try:
         return f"{name}/" if folder.is_dir(folder.resolve("/".join((*place, entry.name)))) else name
     except ToolError:
-        return f"{name} (a link that is not followed)"
+        return f"{name} (a link; not followed)"

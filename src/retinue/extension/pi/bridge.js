@@ -65,7 +65,7 @@ export function openBridge([program, ...args], cwd) {
   function send(message) {
     const line = `${JSON.stringify(message)}\n`;
     if (Buffer.byteLength(line) > maxLineBytes)
-      throw new Error("The input is too long. Put long material into a file and name the file.");
+      throw new Error("The input is too long. Put long texts into a file and name the file.");
     child.stdin.write(line);
   }
 

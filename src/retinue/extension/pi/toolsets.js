@@ -5,7 +5,7 @@ export const TOOLSETS = {
   "single": [
     {
       "name": "subagent",
-      "description": "Delegate one focused task to a specialised agent that works in its own context and returns its findings. Give it everything it needs: it does not see this conversation.\n\nAgents:\n- explorer: Finds where something is and how it hangs together, with path:line evidence. Reads only.\n- researcher: Researches a question in documents and, where there are tools for it, on the web; answers with sources.\n- reviewer: Reviews code, a diff or a plan for defects and risks, each with path:line evidence and a remedy.\n- implementer: Plans an implementation step by step, down to files and functions; writes the plan, not the code.\n- tester: Works out a test strategy, finding what is covered, what is not, and which tests to write first.",
+      "description": "Delegate one focused task to a specialised agent that works in its own context and returns its findings. Give it everything it needs: it does not see this conversation.\n\nAgents:\n- explorer: Finds where something is in a codebase and how the parts interact, with path:line evidence. Reads only.\n- researcher: Researches a question in documents and, if it has web tools, on the web; answers with sources.\n- reviewer: Reviews code, a diff or a plan for defects and risks, each with path:line evidence and a fix.\n- implementer: Implements a change. Edits files with --allow-write, else returns the change as a patch (unified diff).\n- tester: Designs tests; finds what is covered, what is not, and which tests to write first.",
       "inputSchema": {
         "type": "object",
         "properties": {
@@ -31,7 +31,7 @@ export const TOOLSETS = {
   "sticky": [
     {
       "name": "subagent",
-      "description": "Delegate one focused task to a specialised agent that works in its own context and reports a finalized result. Give it everything it needs: it does not see this conversation. Every answer names a session; pass its id as sessionId to go on with the same agent where it stopped.\n\nAgents:\n- explorer: Finds where something is and how it hangs together, with path:line evidence. Reads only.\n- researcher: Researches a question in documents and, where there are tools for it, on the web; answers with sources.\n- reviewer: Reviews code, a diff or a plan for defects and risks, each with path:line evidence and a remedy.\n- implementer: Plans an implementation step by step, down to files and functions; writes the plan, not the code.\n- tester: Works out a test strategy, finding what is covered, what is not, and which tests to write first.",
+      "description": "Delegate one focused task to a specialised agent that works in its own context and reports a finalized result. Give it everything it needs: it does not see this conversation. Every answer names a session; pass its id as sessionId to continue with the same agent.\n\nAgents:\n- explorer: Finds where something is in a codebase and how the parts interact, with path:line evidence. Reads only.\n- researcher: Researches a question in documents and, if it has web tools, on the web; answers with sources.\n- reviewer: Reviews code, a diff or a plan for defects and risks, each with path:line evidence and a fix.\n- implementer: Implements a change. Edits files with --allow-write, else returns the change as a patch (unified diff).\n- tester: Designs tests; finds what is covered, what is not, and which tests to write first.",
       "inputSchema": {
         "type": "object",
         "properties": {
@@ -48,7 +48,7 @@ export const TOOLSETS = {
           "sessionId": {
             "type": "string",
             "pattern": "^([A-Za-z0-9-]{8,64})?$",
-            "description": "The Session ID of an earlier answer of the same agent, to go on with its context; leave it out to begin a new session"
+            "description": "The Session ID of an earlier answer of the same agent, to continue with its context; leave it out to start a new session"
           }
         },
         "required": [
@@ -61,7 +61,7 @@ export const TOOLSETS = {
   "fanout": [
     {
       "name": "delegate_to_subagents",
-      "description": "Spawn one or more parallel sub-agents to work on separate tasks concurrently. Each works in its own context and sees nothing of this conversation: give it everything it needs. Returns a status and a session ID per task; fetch the results with get_subagent_output, the whole transcript with get_subagent_session, and pass a session ID as resume to go on. list_subagent_profiles tells which profiles there are.",
+      "description": "Spawn one or more parallel sub-agents to work on separate tasks concurrently. Each works in its own context and sees nothing of this conversation: give it everything it needs. Returns a status and a session ID per task; fetch the results with get_subagent_output, the whole transcript with get_subagent_session, and pass a session ID as resume to continue a session. list_subagent_profiles lists the profiles.",
       "inputSchema": {
         "type": "object",
         "properties": {
@@ -164,7 +164,7 @@ export const TOOLSETS = {
                 },
                 "outputSchema": {
                   "type": "object",
-                  "description": "JSON Schema of the result, which is then JSON"
+                  "description": "JSON Schema of the result; the result is then JSON"
                 }
               },
               "required": [
@@ -240,7 +240,7 @@ export const TOOLSETS = {
   "nested": [
     {
       "name": "spawn_subagent",
-      "description": "Delegate work to specialised agents that work in their own context. Give them everything they need: they do not see this conversation. Mode single: one agent and its task. Mode chain: tasks one after the other; {previous} in a task stands for the answer of the task before it, which is appended where it is not named, and {task} for the first task; a chain stops at its first failure. Mode parallel: all tasks at once, answers in their order.\n\nAgents:\n- explorer: Finds where something is and how it hangs together, with path:line evidence. Reads only.\n- researcher: Researches a question in documents and, where there are tools for it, on the web; answers with sources.\n- reviewer: Reviews code, a diff or a plan for defects and risks, each with path:line evidence and a remedy.\n- implementer: Plans an implementation step by step, down to files and functions; writes the plan, not the code.\n- tester: Works out a test strategy, finding what is covered, what is not, and which tests to write first.",
+      "description": "Delegate work to specialised agents that work in their own context. Give them everything they need: they do not see this conversation. Mode single: one agent and its task. Mode chain: tasks one after the other; {previous} in a task is replaced by the previous task's answer, which is appended if the placeholder is missing, and {task} for the first task; a chain stops at its first failure. Mode parallel: all tasks at once, answers in their order.\n\nAgents:\n- explorer: Finds where something is in a codebase and how the parts interact, with path:line evidence. Reads only.\n- researcher: Researches a question in documents and, if it has web tools, on the web; answers with sources.\n- reviewer: Reviews code, a diff or a plan for defects and risks, each with path:line evidence and a fix.\n- implementer: Implements a change. Edits files with --allow-write, else returns the change as a patch (unified diff).\n- tester: Designs tests; finds what is covered, what is not, and which tests to write first.",
       "inputSchema": {
         "type": "object",
         "properties": {
@@ -252,7 +252,7 @@ export const TOOLSETS = {
               "parallel"
             ],
             "default": "single",
-            "description": "single takes agent and task; chain and parallel take tasks"
+            "description": "single needs agent and task; chain and parallel need tasks"
           },
           "agent": {
             "type": "string",
@@ -266,7 +266,7 @@ export const TOOLSETS = {
           },
           "outputSchema": {
             "type": "object",
-            "description": "JSON Schema of the result, which is then JSON"
+            "description": "JSON Schema of the result; the result is then JSON"
           },
           "tasks": {
             "type": "array",
@@ -287,16 +287,16 @@ export const TOOLSETS = {
                 },
                 "cwd": {
                   "type": "string",
-                  "description": "Absolute path of the directory it works in"
+                  "description": "Absolute path of the directory the agent works in"
                 },
                 "timeout": {
                   "type": "number",
                   "minimum": 1,
-                  "description": "Seconds it may take"
+                  "description": "Timeout in seconds"
                 },
                 "outputSchema": {
                   "type": "object",
-                  "description": "JSON Schema of the result, which is then JSON"
+                  "description": "JSON Schema of the result; the result is then JSON"
                 }
               },
               "required": [
@@ -310,7 +310,7 @@ export const TOOLSETS = {
     },
     {
       "name": "agent_info",
-      "description": "Show what an agent is for: its description, model, tools and instructions.",
+      "description": "Show an agent: its description, model, tools and instructions.",
       "inputSchema": {
         "type": "object",
         "properties": {

@@ -48,11 +48,11 @@ def validate_headers(scope: Scope) -> Headers:
     headers = read_headers(scope)
     names = {name for name, _ in headers}
     if not scope["path"].startswith("/"):
-        raise HttpError(421, "This server answers for itself only: ask for a path.", connection="close")
+        raise HttpError(421, "This server is not a proxy: request a path, not an absolute URL.", connection="close")
     if {"content-length", "transfer-encoding"} <= names:
-        raise HttpError(400, "The request says in two ways how long it is.", connection="close")
+        raise HttpError(400, "The request has both Content-Length and Transfer-Encoding.", connection="close")
     if "content-encoding" in names and single_header(headers, "content-encoding") != "identity":
-        raise HttpError(415, "Send the body as it is, not compressed.", connection="close")
+        raise HttpError(415, "Send the body uncompressed.", connection="close")
     if int(single_header(headers, "content-length") or 0) > MAX_BODY_BYTES:
         raise HttpError(413, BODY_TOO_LARGE, connection="close")
     return headers
@@ -79,7 +79,7 @@ async def read_body(receive: Receive) -> bytes:
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                raise HttpError(400, "The request was not finished.")
+                raise HttpError(400, "The request is incomplete.")
             body += message.get("body", b"")
             if len(body) > MAX_BODY_BYTES:
                 raise HttpError(413, BODY_TOO_LARGE, connection="close")
@@ -118,9 +118,9 @@ class AllowedHosts:
             HttpError: Host names another server, or Origin another site.
         """
         if (single_header(headers, "host") or "").lower() not in self._hosts:
-            raise HttpError(421, "This server answers under its own name only.")
+            raise HttpError(421, "The Host header does not name this server.")
         if any(name == "origin" and value not in self._origins for name, value in headers):
-            raise HttpError(403, "Requests from other web pages are not answered.")
+            raise HttpError(403, "Requests from other origins are refused.")
 
 
 class LoginThrottle:

@@ -56,7 +56,7 @@ def _load_token(state: Path, file: Path) -> ClientToken:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise ServerStartError(
-            f"The token file {file} cannot be used: {why}. Nothing is served without a token."
+            f"The token file {file} cannot be used: {why}. The server does not start without a token."
         ) from error
 
 
@@ -76,10 +76,12 @@ def _read_token(file: Path) -> str | None:
         text, status = "", None
     if status and os.name != "nt" and (stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid != os.getuid()):
         raise ServerStartError(
-            f"Others can read the token file {file}. Delete it: a new one is made at the next start."
+            f"Other users can read the token file {file}. Delete the file; the next start creates a new one."
         )
     if not _TOKEN_PATTERN.fullmatch(text):
-        raise ServerStartError(f"There is no token in {file}. Delete it: a new one is made at the next start.")
+        raise ServerStartError(
+            f"The token file {file} contains no token. Delete the file; the next start creates a new one."
+        )
     return text
 
 

@@ -40,7 +40,7 @@ TICK_INTERVAL = 1.0
 """Seconds between two views of a call in which only time passes."""
 
 CANCELLED_RESULT = ToolResult(
-    text="Cancelled; what there was is kept: `retinue sessions list`.",
+    text="Cancelled. The partial output was kept: `retinue sessions list`.",
     details={},
     is_error=True,
     exit_code=REFUSED_EXIT_CODE,
@@ -195,9 +195,11 @@ class StdioBridge:
             known = ", ".join(self._toolset.handlers)
             self._refuse(request.id, f"Unknown tool: {request.tool[:100]}. Tools of {self._toolset.name}: {known}")
         elif request.id in self._calls:
-            self._refuse(request.id, f"A call of the id {request.id[:100]} is in flight. Nothing was started.")
+            self._refuse(
+                request.id, f"A call with the id {request.id[:100]} is already in progress. Nothing was started."
+            )
         elif len(self._calls) >= MAX_CALLS:
-            self._refuse(request.id, f"{MAX_CALLS} calls are in flight, which is the limit. Nothing was started.")
+            self._refuse(request.id, f"{MAX_CALLS} calls are in progress, which is the limit. Nothing was started.")
         else:
             try:
                 call = self._call_context(request.cwd, request)
@@ -256,7 +258,7 @@ class StdioBridge:
             ValueError: the id of the call or the directory is invalid.
         """
         if cwd and "\0" in cwd:
-            raise ValueError("cwd is no path: it contains a NUL byte.")
+            raise ValueError("cwd is not a valid path: it contains a NUL byte.")
         call = self._retinue.call(self._toolset.name, parent_call=request.tool_call if request else None)
         return structs.replace(
             call,

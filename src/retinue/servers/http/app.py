@@ -189,7 +189,7 @@ class HttpApp:
             return JsonResponse(LoginResponse(), headers={"set-cookie": cookie})
         await self._authenticator.authenticate(headers)
         if single_header(headers, "sec-fetch-site") not in ALLOWED_FETCH_SITES:
-            raise HttpError(403, "Requests from other web pages are not answered.")
+            raise HttpError(403, "Requests from other origins are refused.")
         if (method, path) == ("GET", f"{API_BASE}/openapi.json"):
             return Response(self._openapi_document, media_type="application/json")
         return self._router
@@ -217,7 +217,7 @@ class HttpApp:
                 name = INDEX_FILE if is_page else name
         asset = self._assets.find(name)
         if asset is None:
-            raise HttpError(404, "There is no such file.")
+            raise HttpError(404, "File not found.")
         status, body, own = asset.respond(headers)
         if is_login_required:  # a browser must not cache the login page under the address of another page
             status, body, own = 401, body or asset.body, {**own, "cache-control": "no-store"}
@@ -256,7 +256,9 @@ class _Endpoint:
 
     async def _send_stream(self, stream: EventStream, scope: Scope, receive: Receive, send: Send) -> None:
         if self._feed.watchers >= MAX_WATCHERS:
-            raise HttpError(503, f"{MAX_WATCHERS} others are watching already. Try again when one of them has left.")
+            raise HttpError(
+                503, f"{MAX_WATCHERS} clients are watching, which is the limit. Try again when one has disconnected."
+            )
         if last := single_header(read_headers(scope), "last-event-id"):
             stream.resume_after(last)
         await read_body(receive)
@@ -264,4 +266,4 @@ class _Endpoint:
 
 
 async def _refuse_unknown_route(*_: object) -> None:
-    raise HttpError(404, f"There is no such route. `GET {API_BASE}/openapi.json` tells which there are.")
+    raise HttpError(404, f"Unknown route. `GET {API_BASE}/openapi.json` lists the routes.")

@@ -61,10 +61,11 @@ MAX_COOKIES = 8
 COOKIE_MAX_AGE = 365 * 86400
 
 LOGIN_REQUIRED = (
-    "Sign in first: run `retinue serve` again and open the link it prints, or send the token as a Bearer."
+    "Not signed in. Run `retinue serve` again and open the printed link, or send the header `Authorization: Bearer "
+    "TOKEN`."
 )
-INVALID_CODE = "This link was used already, or is older than 10 minutes. Run `retinue serve` again for another."
-INVALID_TOKEN = "This is not the token of this server."  # noqa: S105 - a sentence about one
+INVALID_CODE = "This link was already used, or is older than 10 minutes. Run `retinue serve` again for a new link."
+INVALID_TOKEN = "The token does not belong to this server."  # noqa: S105 - a sentence about one
 
 
 class Authenticator:

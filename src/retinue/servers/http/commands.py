@@ -43,7 +43,7 @@ STOP_TIMEOUT = 12.0
 """Seconds a cancelled run has to end: longer than a stubborn process tree takes."""
 COMMAND_TIMEOUT = 30.0
 """Seconds another process has to execute a command; it may be suspended."""
-NO_REPLY_MESSAGE = "It has the order and does not say what came of it: it may be stopped."
+NO_REPLY_MESSAGE = "The process received the request and did not answer; it may be suspended."
 MAX_PLANS = 200
 """Plans in memory; the oldest that have ended are dropped first."""
 EVENT_TIMEOUT = 1.0
@@ -200,7 +200,7 @@ class RunCommands:
         """
         if name not in self._plans:
             raise refuse(
-                ErrorCode.SESSION_NOT_FOUND, "This server has started no such plan. `GET /api/v1/plans` lists them."
+                ErrorCode.SESSION_NOT_FOUND, "Plan not found on this server. `GET /api/v1/plans` lists the plans."
             )
         return self._plans[name].to_state(self._feed)
 

@@ -209,7 +209,7 @@ def parse_body(body: bytes, kind: type[Input]) -> Input:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise refuse(ErrorCode.INVALID_INPUT, f"{_describe_error(error, kind)} Nothing was done.") from error
+        raise refuse(ErrorCode.INVALID_INPUT, f"{_describe_error(error, kind)} Nothing was changed.") from error
 
 
 def parse_query(query: bytes, kind: type[Input]) -> Input:
@@ -225,7 +225,7 @@ def parse_query(query: bytes, kind: type[Input]) -> Input:
         values = {name: value for name, value in pairs if value}
         return msgspec.convert(values, kind, strict=False)
     except UnicodeError as error:
-        raise refuse(ErrorCode.INVALID_INPUT, "The query is not written in UTF-8.") from error
+        raise refuse(ErrorCode.INVALID_INPUT, "The query is not valid UTF-8.") from error
     except ValueError as error:  # includes the errors of msgspec
         raise refuse(ErrorCode.INVALID_INPUT, _describe_error(error, kind)) from error
 
@@ -234,7 +234,7 @@ def _describe_error(error: Exception, kind: type[Struct]) -> str:
     fault, _, place = str(error).rstrip(".").partition(" - at `$")
     where = place.strip("`.")
     unknown = fault.partition("unknown field `")[2].partition("`")[0]
-    sentence = f"{where} is wrong: {fault[0].lower()}{fault[1:]}" if where else fault
+    sentence = f"{where} is invalid: {fault[0].lower()}{fault[1:]}" if where else fault
     known = f" Known: {', '.join(SessionState)}." if where == "state" else ""
     return f"{sentence}.{suggest_spelling(unknown, kind.__struct_encode_fields__) if unknown else known}"
 

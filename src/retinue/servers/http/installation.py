@@ -173,14 +173,16 @@ class InstallationInfo:
         agent = self._retinue.roster().find_awaiting_trust(name)
         if agent is None:
             self.find_agent(name)
-            raise refuse(ErrorCode.CONFLICT, f"{name} needs no acceptance: nothing was changed.")
+            raise refuse(ErrorCode.CONFLICT, f"{name} needs no approval; nothing was changed.")
         if body.digest not in {None, agent.digest}:
-            raise refuse(ErrorCode.CONFLICT, f"{name} has changed since you looked at it: not accepted. Look again.")
+            raise refuse(
+                ErrorCode.CONFLICT, f"{name} has changed since you reviewed it and was not approved. Review it again."
+            )
         try:
             self._retinue.trust.accept(agent)
         except OSError as error:
             raise refuse(
-                ErrorCode.STORAGE, f"{name} could not be accepted: {error.filename}: {error.strerror}."
+                ErrorCode.STORAGE, f"{name} could not be approved: {error.filename}: {error.strerror}."
             ) from error
         return copy_fields(self.find_agent(name), AgentRow)
 

@@ -58,20 +58,20 @@ def to_json_terms(text: str) -> str:
 
 REF_TEMPLATE = "#/components/schemas/{name}"
 ERROR_DESCRIPTIONS = {
-    "400": "The request is wrong as it is.",
-    "401": "Neither token nor cookie.",
-    "403": "Not from here, or not allowed.",
-    "404": "There is no such thing.",
+    "400": "The request is invalid.",
+    "401": "The request has no valid token or cookie.",
+    "403": "The origin, the host or the action is not allowed.",
+    "404": "Not found.",
     "409": "Not now.",
-    "421": "Not meant for this server.",
-    "500": "A fault of the server itself; the runs go on.",
-    "503": "The store cannot be used, or too many ask.",
+    "421": "The request is not for this server.",
+    "500": "Internal error of the server; the runs continue.",
+    "503": "The store cannot be used, or there are too many requests.",
 }
 BODY_ERROR_DESCRIPTIONS = {
-    "408": "The body did not come in time.",
+    "408": "The body was not received in time.",
     "413": "The body is too large.",
     "415": "The body is not application/json.",
-    "429": "The conversation has started as many runs as it may.",
+    "429": "The conversation has reached its limit of started runs.",
 }
 STREAM_MESSAGES: Mapping[str, type[Struct]] = {
     "happened": StreamedEvent,
@@ -101,7 +101,7 @@ def build_document(routes: Sequence[ApiRoute]) -> bytes:
             "info": {
                 "title": "Retinue",
                 "version": __version__,
-                "description": "Runs of agents: seen, started, stopped and continued. Times are seconds.",
+                "description": "List, start, cancel and resume runs of agents. Times are in seconds.",
             },
             "security": [{"token": []}, {"cookie": []}],
             "paths": paths,
@@ -131,7 +131,7 @@ def _event_schemas() -> dict[str, Any]:
     written = msgspec.json.encode(schema_of_events()).replace(b'"#/$defs/', b'"#/components/schemas/Event.')
     whole = msgspec.json.decode(written)
     parts = whole.pop("$defs")
-    described = {"description": "Something that happened in a run: one line of its record.", **whole}
+    described = {"description": "An event of a run: one line of its record.", **whole}
     return {"Event": described, **{f"Event.{name}": part for name, part in parts.items()}}
 
 
@@ -207,7 +207,7 @@ def _responses(route: ApiRoute, known: dict[type[Struct], Any]) -> dict[str, Any
 
 def _login_operation(known: dict[type[Struct], Any]) -> dict[str, Any]:
     return {
-        "summary": "Buys a browser its cookie for the code of a link, or for the token.",
+        "summary": "Exchange the code of a sign-in link, or the token, for a browser's cookie.",
         "operationId": "postLogin",
         "security": [],
         "requestBody": {"required": True, "content": {"application/json": {"schema": known[LoginBody]}}},
@@ -253,7 +253,7 @@ def _query_enums(routes: Sequence[ApiRoute]) -> dict[str, Any]:
 
 def _header_parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:
     if route.query is WatchQuery:
-        about = "The id of the last message that was seen; it wins over `after`."
+        about = "The id of the last received message; takes precedence over `after`."
         schema = {"type": "string"}
         yield {"name": "Last-Event-ID", "in": "header", "required": False, "schema": schema, "description": about}
 

@@ -60,7 +60,7 @@ class RunQueries:
         if summary is None:
             raise refuse(
                 ErrorCode.SESSION_NOT_FOUND,
-                f'There is no run or session "{name[:64]}". `GET /api/v1/runs` lists them.',
+                f'Run or session "{name[:64]}" not found. `GET /api/v1/runs` lists the runs.',
             )
         wanted = normalize_id(name)
         if len(wanted) == FULL_ID_LENGTH or summary.session.startswith(wanted):
@@ -181,7 +181,7 @@ class RunQueries:
             if own == run:
                 detail.add_event(stamped, summary.runs, continues)
         if not detail.live:
-            raise refuse(ErrorCode.SESSION_NOT_FOUND, f'There is no run "{run}" in session {summary.session}.')
+            raise refuse(ErrorCode.SESSION_NOT_FOUND, f'Run "{run}" not found in session {summary.session}.')
         (latest,) = await self._runs.build_rows([summary])
         return detail, tuple(to_session_run(_run_row(latest, own, live_run)) for own, live_run in each.items())
 

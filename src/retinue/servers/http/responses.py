@@ -54,9 +54,7 @@ ERROR_CODES: Mapping[int, str] = {
     421: "misdirected",
     503: "busy",
 }
-INTERNAL_ERROR_MESSAGE = (
-    "Something is wrong with the server itself; the runs go on. What it says on its own screen tells more."
-)
+INTERNAL_ERROR_MESSAGE = "Internal error of the server; the runs continue. The server's own output has the details."
 
 _encode = msgspec.json.Encoder().encode
 

@@ -93,66 +93,72 @@ class ApiHandlers:
         stream = (STREAM_HEADERS["content-type"].partition(";")[0],)
         get = partial(make_route, "GET")
         return [
-            get("/activity", lists.list_activity, "Root conversations with their runs, those that go on first."),
-            get("/runs", lists.list_runs, "Runs, last changed first: the latest of every session."),
+            get("/activity", lists.list_activity, "List root conversations with their runs, active ones first."),
+            get("/runs", lists.list_runs, "List the latest run of every session, last changed first."),
             get(
                 "/facets",
                 self._statistics.count_facets,
-                "How many sessions match a filter, and how many each of its choices would leave.",
+                "Count the sessions that match a filter, in total and for each value of each field.",
             ),
             get(
                 "/statistics",
                 self._statistics.load_statistics,
-                "Cost, tokens and failures of the last days, by day, agent and model.",
+                "Get cost, tokens and failures of the last days, by day, agent and model.",
             ),
-            get("/runs/{id}", queries.load_run, "Everything about a run but its events."),
-            get("/runs/{id}/tree", queries.load_tree, "All runs under the root conversation of a run."),
+            get("/runs/{id}", queries.load_run, "Get a run with all details except its events."),
+            get("/runs/{id}/tree", queries.load_tree, "Get all runs of the root conversation of a run."),
             get(
                 "/runs/{id}/timeline",
                 timeline.TimelineQueries(self._retinue, queries).load_timeline,
-                "When the runs under the root conversation of a run worked with models and tools.",
+                "Get the model calls and tool calls of all runs of a root conversation, with their times.",
             ),
-            get("/runs/{id}/events", queries.load_events, "A page of a run's events."),
+            get("/runs/{id}/events", queries.load_events, "Get a page of a run's events."),
             get(
                 "/runs/{id}/transcript",
                 self._open_transcript,
-                "What was said and done in a run, as a file.",
+                "Get the transcript of a run as a file.",
                 media=files,
             ),
-            get("/runs/{id}/result", queries.load_result, "What a run answered, or has said so far."),
-            get("/sessions", lists.list_sessions, "Sessions, last changed first."),
-            get("/sessions/{id}", queries.load_session, "A session with all its runs."),
-            get("/events", self._watch_events, "What happens, as server-sent events.", media=stream),
+            get("/runs/{id}/result", queries.load_result, "Get the answer of a run, or its output so far."),
+            get("/sessions", lists.list_sessions, "List sessions, last changed first."),
+            get("/sessions/{id}", queries.load_session, "Get a session with all its runs."),
+            get("/events", self._watch_events, "Stream events as server-sent events.", media=stream),
         ]
 
     def _command_routes(self) -> list[ApiRoute]:
         commands, info = self._commands, self._installation
         get, post = partial(make_route, "GET"), partial(make_route, "POST")
         return [
-            post("/runs", commands.start, "Starts a run; answers when it is recorded.", status=202),
+            post("/runs", commands.start, "Start a run; responds when the run is recorded.", status=202),
             post(
                 "/runs/{id}/cancel",
                 commands.cancel,
-                "Stops a run, in whatever process it is; answers when it has ended.",
+                "Cancel a run of any process; responds when the run has ended.",
             ),
             post(
                 "/runs/{id}/resume",
                 commands.resume,
-                "Gives the same agent another task in the same session.",
+                "Resume a session: give the same agent another task.",
                 status=202,
             ),
-            post("/runs/{id}/extend", commands.extend, "Gives a live run more time."),
-            post("/runs/{id}/steer", commands.steer, "Says something to a live run, where its engine can hear."),
-            post("/plans", commands.start_plan, "Starts several tasks, at once or one after the other.", status=202),
-            get("/plans", commands.list_plans, "Plans of this server."),
-            get("/plans/{id}", commands.find_plan, "How far a plan has come."),
+            post("/runs/{id}/extend", commands.extend, "Extend the timeout of an active run."),
+            post(
+                "/runs/{id}/steer", commands.steer, "Send a message to an active run whose engine supports steering."
+            ),
+            post("/plans", commands.start_plan, "Start several tasks, in parallel or one after another.", status=202),
+            get("/plans", commands.list_plans, "List the plans of this server."),
+            get("/plans/{id}", commands.find_plan, "Get the progress of a plan."),
             get("/agents", info.list_agents, "Every agent."),
-            get("/agents/{name}", info.find_agent, "One agent, as others may see it."),
-            post("/agents/{name}/trust", info.trust_agent, "Accepts a project's agent as it was looked at."),
+            get("/agents/{name}", info.find_agent, "Get one agent, without secrets."),
+            post(
+                "/agents/{name}/trust",
+                info.trust_agent,
+                "Approve a project's agent in the version that was reviewed.",
+            ),
             get("/engines", info.list_engines, "Every engine."),
-            get("/settings", info.show_settings, "The settings of a toolset, with where each comes from."),
-            get("/health", self._show_health, "The server itself."),
-            post("/links", self._create_link, "A link that opens the dashboard, once."),
+            get("/settings", info.show_settings, "Get the settings of a toolset with the source of each."),
+            get("/health", self._show_health, "Get information about the server."),
+            post("/links", self._create_link, "Create a link that opens the dashboard once."),
         ]
 
     async def _open_transcript(self, name: str, query: inputs.TranscriptQuery) -> FileDownload:

@@ -391,4 +391,4 @@ def _parse_cursor(before: str) -> tuple[float, str]:
     with suppress(ValueError):
         if math.isfinite(float(updated)):
             return float(updated), name
-    raise refuse(ErrorCode.INVALID_INPUT, "`before` is `next` of the page before, unchanged.")
+    raise refuse(ErrorCode.INVALID_INPUT, "`before` must be the unchanged `next` of the previous page.")

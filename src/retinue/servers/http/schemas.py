@@ -190,7 +190,7 @@ class AncestorRow(ApiValue, frozen=True, kw_only=True):
 
 
 class RunDetail(RunRow, frozen=True, kw_only=True):
-    """Everything about a run but its events."""
+    """Get a run with all details except its events."""
 
     task_text: str
     answer: AnswerText | None

@@ -40,12 +40,14 @@ SHOWN_ID_LENGTH = 16
 DEFAULT_WAIT = 30.0
 """Seconds a call waits by default: less than most hosts wait for a tool."""
 MAX_WAIT = 600.0
-RUN_ENDED_MESSAGE = "has ended, and nothing was said to it. subagent_start with this id goes on with its context."
+RUN_ENDED_MESSAGE = (
+    "has ended; the message was not sent. Call subagent_start with this id to continue with its context."
+)
 MAX_STATUS_CHARS = 200
 
 POLL_INTERVAL = 0.5
 """Seconds between two checks of a run of another process."""
-RUNNING_ELSEWHERE = "at work, as another call or process asked it to"
+RUNNING_ELSEWHERE = "running, started by another call or process"
 STOP_TIMEOUT = 10.0
 """Seconds a cancelled run has to end: as long as a stubborn process tree takes."""
 
@@ -62,8 +64,8 @@ SCHEMAS: Mapping[str, JsonObject] = {
                 "minLength": 1,
                 "description": "The focused task, with all the context it needs",
             },
-            "id": {"type": "string", "description": "An earlier id, to go on with its context"},
-            "timeout": {"type": "number", "minimum": 1, "description": "Seconds it may take"},
+            "id": {"type": "string", "description": "An earlier id, to continue with its context"},
+            "timeout": {"type": "number", "minimum": 1, "description": "Timeout in seconds"},
         },
         "required": ["agent", "task"],
     },
@@ -76,7 +78,7 @@ SCHEMAS: Mapping[str, JsonObject] = {
                 "type": "number",
                 "minimum": 0,
                 "maximum": MAX_WAIT,
-                "description": f"How long to wait at most (default: {DEFAULT_WAIT:g})",
+                "description": f"Seconds to wait at most (default: {DEFAULT_WAIT:g})",
             },
         },
         "required": ["id"],
@@ -95,10 +97,10 @@ SCHEMAS: Mapping[str, JsonObject] = {
 DESCRIPTIONS: Mapping[str, str] = {
     "subagent_start": "Start an agent on a focused task in the background; returns an id at once. The agent works in "
     "its own context and does not see this conversation: give it everything it needs.",
-    "subagent_status": "What a background agent is doing, without waiting.",
-    "subagent_wait": "Wait until a background agent is done, for a bounded time, and return its result.",
-    "subagent_steer": "Say something to a background agent while it works; it goes on with that in mind.",
-    "subagent_cancel": "Stop a background agent; what it had is kept.",
+    "subagent_status": "Get the state of a background agent without waiting.",
+    "subagent_wait": "Wait for a background agent, at most for a given time, and return its result.",
+    "subagent_steer": "Send a message to a running background agent; the agent sees it before its next model call.",
+    "subagent_cancel": "Cancel a background agent; its partial output is kept.",
 }
 
 
@@ -157,21 +159,21 @@ def status_result(run: TrackedRun) -> ToolResult:
     """Return the status of a run without its answer."""
     if run.ended:
         state = _end_state(run.ended)
-        return _make_result(run, state, f"{state} after {run.ended.elapsed:.1f}s; subagent_wait returns what it said")
+        return _make_result(run, state, f"{state} after {run.ended.elapsed:.1f}s; subagent_wait returns its output")
     summary = f"{to_one_line(run.status, MAX_STATUS_CHARS)} ({pluralize(run.tools, 'tool call')} so far)"
     return _make_result(run, WORKING, summary, doing=summary)
 
 
 def steered_result(run: TrackedRun) -> ToolResult:
     """Return the confirmation that a message was sent to the agent of a run."""
-    return _make_result(run, WORKING, "told; it reads that before it asks its model again")
+    return _make_result(run, WORKING, "message sent; the agent will see it before its next model call")
 
 
 def answer_result(run: TrackedRun) -> ToolResult:
     """Return the result of a run with its text marked as untrusted, or that the run is not done yet."""
     ended = run.ended
     if ended is None:
-        return _make_result(run, WORKING, "working; subagent_wait returns the result once it is done")
+        return _make_result(run, WORKING, "running; subagent_wait returns the result when it has ended")
     state, text = _end_state(ended), defang_markup(strip_control_characters(ended.text))
     facts: dict[str, Any] = {"elapsed": round(ended.elapsed, 3)}
     if text and ended.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
@@ -297,7 +299,7 @@ class BackgroundToolset:
             shown = run.session[:SHOWN_ID_LENGTH]
             raise refuse(
                 ErrorCode.SESSION_BUSY,
-                f"{shown} is carried out by another process and was not stopped. `retinue cancel {shown}` stops it.",
+                f"{shown} belongs to another process and was not cancelled. Cancel it: retinue cancel {shown}",
             )
         return answer_result(await self._wait_ended(run, call, STOP_TIMEOUT))
 
@@ -352,9 +354,7 @@ class BackgroundToolset:
     async def _load_run(self, name: str) -> TrackedRun:
         summary = await self._retinue.session(name)
         if summary is None:
-            raise refuse(
-                ErrorCode.SESSION_NOT_FOUND, f'There is no work of the id "{name}". subagent_start returns ids.'
-            )
+            raise refuse(ErrorCode.SESSION_NOT_FOUND, f'Id "{name}" not found. subagent_start returns ids.')
         job = self._jobs.active.get(summary.session)
         return job.run if job and job.run else await self._load_stored(summary)
 

@@ -29,15 +29,13 @@ START_TIMEOUT = 0.2
 TASK_TTL = 7 * 24 * 3600.0
 """Seconds a task is stored at least, from its start."""
 INTERRUPTED_MESSAGE = (
-    "The server that carried it out has ended. What its agents had is in their sessions: `retinue sessions list`."
+    "The server that ran this task has ended. The output of its agents is in their sessions: `retinue sessions list`."
 )
 SUPPORTS_LOCKING = os.name != "nt"
 """Whether a locked file can still be read and replaced."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_BYTES = 64 * 2**20
-UNEXPECTED_ERROR_MESSAGE = (
-    "Something unexpected went wrong. What its agents had is in their sessions: `retinue sessions list`."
-)
+UNEXPECTED_ERROR_MESSAGE = "Internal error. The output of the agents is in their sessions: `retinue sessions list`."
 
 
 class ToolAnswer(Struct, frozen=True, kw_only=True):

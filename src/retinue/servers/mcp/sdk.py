@@ -159,7 +159,7 @@ def _register_task_methods(sdk_server: Server[Any], tasks: TaskRegistry) -> None
         _require_task_support(context, params.task_id)
         task = tasks.find(params.task_id)
         if task is None:
-            raise MCPError(code=types.INVALID_PARAMS, message=f"There is no task of the id {params.task_id[:100]}.")
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Task {params.task_id[:100]} not found.")
         return task
 
     async def get_task(context: ServerRequestContext[Any], params: GetTaskRequestParams) -> HandlerResult:
@@ -228,7 +228,7 @@ async def _start_task(tasks: TaskRegistry, work: TaskWork) -> HandlerResult:
     try:
         started = await tasks.start(work)
     except OSError as error:
-        sentence = f"The call was stopped, as its task cannot be recorded: {error.strerror}."
+        sentence = f"The call was cancelled, because its task cannot be stored: {error.strerror}."
         raise MCPError(code=types.INTERNAL_ERROR, message=sentence) from error
     return (
         _encode_answer(started)

@@ -104,7 +104,7 @@ def find_conflict(toolsets: Sequence[str]) -> str | None:
     owners: dict[str, str] = {}
     for toolset, tool in OUTPUT_SCHEMAS:
         if toolset in toolsets and owners.setdefault(tool, toolset) != toolset:
-            return f"The toolsets {owners[tool]} and {toolset} both have a tool {tool}: mount one of them."
+            return f"The toolsets {owners[tool]} and {toolset} both have a tool {tool}: choose one of the toolsets."
     return None
 
 
@@ -201,7 +201,8 @@ class ToolServer:
             return None
         return (
             f'Give this task to the agent "{agent}" with the tool {self._delegation_tool}, with all the context it '
-            f"needs, and tell me what it found.\n\n{task}"
+            "needs, and report what it found."
+            f"\n\n{task}"
         )
 
     async def call_tool(
@@ -321,8 +322,8 @@ def _build_answer(output_schema: OutputSchema, result: ToolResult, tracked_call:
 
 def _too_many_calls_result(max_calls: int) -> ToolResult:
     message = (
-        f"This client has {max_calls} calls in flight, which is the limit. Nothing was started. "
-        "Call again when one of them has been answered."
+        f"This client has {max_calls} calls in progress, which is the limit. Nothing was started. Call again when "
+        "one has been answered."
     )
     details = {"error": {"code": "spawn_limit", "message": message}}
     return ToolResult(text=message, details=details, is_error=True, exit_code=REFUSED_EXIT_CODE)

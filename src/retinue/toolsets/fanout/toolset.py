@@ -121,7 +121,7 @@ DESCRIPTIONS: Mapping[str, str] = {
         "Spawn one or more parallel sub-agents to work on separate tasks concurrently. Each works in its own context "
         "and sees nothing of this conversation: give it everything it needs. Returns a status and a session ID per "
         "task; fetch the results with get_subagent_output, the whole transcript with get_subagent_session, and pass "
-        "a session ID as resume to go on. list_subagent_profiles tells which profiles there are."
+        "a session ID as resume to continue a session. list_subagent_profiles lists the profiles."
     ),
     "get_subagent_output": "Retrieve the final assistant text output from a completed sub-agent session.",
     "get_subagent_session": (
@@ -337,7 +337,7 @@ def _select_lines(text: str, start: int | None, count: int | None) -> LineRange:
 
 def _render_range(part: LineRange) -> str:
     """Return the lines, and below them which ones they are and how to read on."""
-    more = f". Read on with start: {part.last + 1}" if part.last < part.total else ""
+    more = f". Continue with start: {part.last + 1}" if part.last < part.total else ""
     return f"{part.text}\n\n[Lines {part.first} to {part.last} of {part.total}{more}]"
 
 
