@@ -40,37 +40,39 @@ class LazyCommand(NamedTuple):
 COMMAND_SECTIONS = {
     "Dispatch agents": {
         "run": LazyCommand("run:run", "Give one agent one task and print its answer."),
-        "delegate": LazyCommand("run:delegate", "Give many agents a task each, several at once."),
+        "delegate": LazyCommand("run:delegate", "Run several agents, each with its own task, in parallel."),
         "resume": LazyCommand("resume:resume", "Continue a session with another task."),
-        "chain": LazyCommand("run:chain", "Give agents one task after another, passing answers on."),
-        "demo": LazyCommand("demo:demo", "See five agents at work here: no key, no network."),
+        "chain": LazyCommand("run:chain", "Run agents one after another, each with the previous answer."),
+        "demo": LazyCommand("demo:demo", "Run five agents in this directory, without a key or network."),
     },
-    "What runs": {
+    "Active runs": {
         "watch": LazyCommand("watch:watch", "Show all running agents, including those started by other processes."),
-        "steer": LazyCommand("steer:steer", "Say something to an agent while it works."),
-        "extend": LazyCommand("extend:extend", "Give a run more time."),
-        "cancel": LazyCommand("cancel:cancel", "Stop runs, in whatever process they are."),
+        "steer": LazyCommand("steer:steer", "Send a message to a running agent."),
+        "extend": LazyCommand("extend:extend", "Extend the timeout of a run."),
+        "cancel": LazyCommand("cancel:cancel", "Cancel runs, including those of other processes."),
         "serve": LazyCommand(
-            "serve:serve", "Serve the dashboard and the HTTP API: see, start, stop and continue runs."
+            "serve:serve", "Serve the dashboard and the HTTP API, to show, start, cancel and resume runs."
         ),
     },
-    "What there is": {
-        "agents": LazyCommand("agents:agents", "List, show, check, accept, begin, edit and delete agents."),
-        "sessions": LazyCommand("sessions:sessions", "List, read, continue and forget earlier runs."),
-        "events": LazyCommand("events:events", "Print what happened in a conversation, as JSON lines."),
+    "Inspect and configure": {
+        "agents": LazyCommand("agents:agents", "List, show, check, approve, create, edit and delete agents."),
+        "sessions": LazyCommand("sessions:sessions", "List, show, resume and prune earlier runs."),
+        "events": LazyCommand("events:events", "Print the events of a conversation as JSON lines."),
         "models": LazyCommand("models:models", "List the providers and models of the api engine."),
-        "setup": LazyCommand("setup:setup", "Find engines, write your configuration, and try it with one task."),
+        "setup": LazyCommand("setup:setup", "Find engines, write your configuration, and test it with one task."),
         "config": LazyCommand("config:config", "Show and change your settings."),
-        "doctor": LazyCommand("doctor:doctor", "Show whether a model can be used, and each problem with what to do."),
+        "doctor": LazyCommand(
+            "doctor:doctor", "Check whether a model can be used, and list problems with their fixes."
+        ),
     },
     "Other programs": {
-        "install": LazyCommand("install:install", "Give another program our tools, in its own configuration."),
-        "uninstall": LazyCommand("install:uninstall", "Take our tools out of another program's configuration."),
+        "install": LazyCommand("install:install", "Add Retinue's tools to another program's configuration."),
+        "uninstall": LazyCommand("install:uninstall", "Remove Retinue's tools from another program's configuration."),
     },
     "For programs": {
         "call": LazyCommand("call:call", "Call a toolset's tool with JSON and print its result."),
         "mcp": LazyCommand("mcp:mcp", "Serve toolsets to a host that speaks MCP."),
-        "bridge": LazyCommand("bridge:bridge", "Carry a toolset's tools to an extension inside a host."),
+        "bridge": LazyCommand("bridge:bridge", "Serve a toolset's tools to an extension of a host."),
         "tools": LazyCommand("tools:tools", "Show a toolset's tools as a host would register them."),
         "help": LazyCommand("help:help_command", "Show the help of a command."),
         "completion": LazyCommand("completion:completion", "Print the completion script of a shell."),
@@ -167,18 +169,18 @@ def _find_color_choice(typed: Sequence[str]) -> str:
         "max_content_width": 100,
         "token_normalize_func": normalize_option_name,
     },
-    epilog="Begin with `retinue demo`. Each command has its own help: `retinue run --help`.",
+    epilog="Start with `retinue demo`. Each command has its own help: `retinue run --help`.",
 )
 @click.version_option(__version__, "-V", "--version", message="retinue %(version)s")
 @click.option(
     "--color",
     type=click.Choice(COLOR_CHOICES),
     default="auto",
-    help="Print colors: auto is on terminals, and as NO_COLOR and FORCE_COLOR say.",
+    help="Use colors: auto means on terminals, and honors NO_COLOR and FORCE_COLOR.",
 )
 @click.pass_context
 def root(ctx: click.Context, color: str) -> None:
-    """Dispatch agents: bounded, watched, remembered, on any engine."""
+    """Run agents as tool calls: limited, observable and resumable, on any engine."""
     ctx.color = choose_color(os.environ, color)
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())

@@ -31,13 +31,13 @@ def drop_unlisted_choices(plan: Plan, settings: Settings) -> tuple[Plan, tuple[s
             return plan, ()
         tasks = tuple(structs.replace(task, model=None) if task.model in ignored else task for task in plan.tasks)
         names = to_one_line(", ".join(filter(None, ignored)), MAX_SHOWN_CHARS)
-        notice = f"Ignored model {names}: this call may choose {_join_patterns(patterns)} (setting models)"
+        notice = f"Ignored model {names}: allowed are {_join_patterns(patterns)} (setting models)"
         return structs.replace(plan, tasks=tasks), (notice,)
     chosen = [name for name in ("model", "effort") if any(getattr(task, name) for task in plan.tasks)]
     if not chosen:
         return plan, ()
     tasks = tuple(structs.replace(task, model=None, effort=None) for task in plan.tasks)
-    notice = f"Ignored {' and '.join(chosen)}: the user's setting models lists none that a call may choose"
+    notice = f"Ignored {' and '.join(chosen)}: the setting models lists no model that a call may choose"
     return structs.replace(plan, tasks=tasks), (notice,)
 
 
