@@ -294,15 +294,15 @@ def test_reader_survives_any_object(wire, event):
 def test_long_reply_of_anthropic_is_read_in_linear_time(kind):
     """Each delta that was appended to the whole text took a hundred times as long."""
     delta = {"type": f"{kind}_delta", kind: "x" * 500}
+    block = {"type": "text" if kind == "text" else "thinking"}
     reader, count = AnthropicWire().reader(), 20_000
     started = process_time()
-    list(reader.read({"type": "content_block_start", "index": 0, "content_block": {"type": "text"}}))
+    list(reader.read({"type": "content_block_start", "index": 0, "content_block": block}))
     for _ in range(count):
         list(reader.read({"type": "content_block_delta", "index": 0, "delta": delta}))
     list(reader.read({"type": "message_delta", "delta": {"stop_reason": "end_turn"}}))
-    block = reader.finish().provider_block
-    assert block is not None
-    assert block.content["content"] == [{"type": "text", kind: "x" * 500 * count}]
+    content = {"content": [{**block, kind: "x" * 500 * count}]}
+    assert reader.finish().provider_block == ProviderBlock("anthropic", content)
     assert process_time() - started < 1
 
 
@@ -364,6 +364,29 @@ def test_responses_call_without_a_valid_id_gets_one(call):
     assert use.id
     assert reply.provider_block is not None
     assert reply.provider_block.content == {"output": [{**item, "call_id": use.id}]}
+
+
+@pytest.mark.parametrize("call", [{"id": 7, "name": "ls"}, {"id": "c", "name": None}])
+def test_invalid_call_of_anthropic_is_not_sent_back_as_a_block(call):
+    """Its result has another id, so that the next request would be refused."""
+    reply = read(
+        AnthropicWire(),
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", **call}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+    )
+    assert (len(reply.tool_calls), reply.provider_block) == (1, None)
+
+
+def test_empty_text_of_anthropic_is_not_sent_back():
+    call = {"type": "tool_use", "id": "c", "name": "ls", "input": {}}
+    reply = read(
+        AnthropicWire(),
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+        {"type": "content_block_start", "index": 1, "content_block": call},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+    )
+    assert reply.provider_block == ProviderBlock("anthropic", {"content": [call]})
 
 
 def test_anthropic_text_without_a_block_is_not_sent_back_as_a_block():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from retinue.engines.agent_loop import ModelReply, ModelRequest
 from retinue.engines.api.openai_chat import describe_error
 from retinue.engines.api.wire import (
@@ -213,9 +215,13 @@ class AnthropicReader:
                 block[field] = (
                     parse_call("", "", whole).args if field == "input" else get_text(block.get(field)) + whole
                 )
-        if self._parts.keys() <= self._blocks.keys():  # else a block has no beginning, and would be refused
-            self._reply.provider_block = ProviderBlock(self._wire, {"content": list(self._blocks.values())})
-        return self._reply.build()
+        # The API refuses empty texts, though its models write some.
+        blocks = [block for block in self._blocks.values() if block.get("type") != "text" or block.get("text")]
+        reply = self._reply.build()
+        calls = [block.get("id") for block in blocks if block.get("type") == "tool_use"]
+        if self._parts.keys() <= self._blocks.keys() and calls == [use.id for use in reply.tool_calls]:
+            return msgspec.structs.replace(reply, provider_block=ProviderBlock(self._wire, {"content": blocks}))
+        return reply  # without blocks that have no beginning, or calls that no result answers
 
 
 def _parse_usage(usage: JsonObject, before: Usage = Usage()) -> Usage:  # noqa: B008 - frozen
