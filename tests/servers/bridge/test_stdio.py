@@ -181,7 +181,7 @@ def test_line_beyond_the_limit_is_skipped_and_the_next_call_answered(extension):
     assert result_text(answer) == "A scripted answer of explorer to: look"
     _, errors = bridge.close()
     assert (
-        errors == b"A message of more than 4 MiB was skipped and will not be answered. Put long material into a file "
+        errors == b"A message of more than 4 MiB was skipped and will not be answered. Put long texts into a file "
         b"and name the file.\n"
     )
 
