@@ -184,6 +184,26 @@ def test_activity_shows_the_progress_of_indexing_beside_the_first_rows(served, v
     expect(page.get_by_text("Indexing 3,412")).to_have_count(0)
 
 
+def test_row_shows_where_a_search_found_its_text(served, visit):
+    served.run("run", "tester", "Find the harness")
+    page = visit(served, signed_in=True, path="/#/system")
+
+    def answer(route):
+        response = route.fetch()
+        found = response.json()
+        for group in found["groups"]:
+            for row in group["runs"]:
+                row["match"] = {"field": "tool_output", "snippet": "…class <b>Harness</b>:"}
+        route.fulfill(response=response, json=found)
+
+    page.route("**/api/v1/activity?*q=harness*", answer)
+    page.get_by_role("link", name="Activity", exact=True).click()
+    page.get_by_role("searchbox").fill("harness")
+    expect(page.locator(".row .doing").first).to_have_text("In tool output…class <b>Harness</b>:")
+    page.get_by_role("searchbox").fill("")
+    expect(page.locator(".row .doing").first).to_contain_text("Tested: Find the harness")
+
+
 def test_agents_view_shows_layers_problems_and_trust(served, visit):
     folder = served.project / ".pi" / "agents"
     folder.mkdir(parents=True, exist_ok=True)

@@ -79,7 +79,7 @@ export function Filters({ filters, onChange, isIndexing }) {
         <input
           id="search"
           type="search"
-          placeholder="Search tasks, answers, agents"
+          placeholder="Search tasks, answers, tool calls"
           value=${words}
           onInput=${(event) => write(event.target.value)}
         />
