@@ -58,6 +58,7 @@ WRAP_UP_PROMPT = (
 )
 WRAP_UP_FINALIZE_PROMPT = "{reason} Call subagent_finalize now with what you have, and no other tool."
 WRAP_UP_NOTICE = "The agent was asked for its final answer early. {reason}"
+USAGE_ESTIMATED = "{model} states no usage: its tokens are estimated for the budget of the run."
 RESULT_LEFT_OUT = "[Left out: the result does not fit what is left of the budget of the run.]"
 CALL_STOPPED = "Cancelled: the time of the run is nearly over; the remaining time is reserved for the answer."
 NO_ROOM_ERROR = "The conversation exceeds the model's context window and cannot be shortened further. {error}"
@@ -181,6 +182,7 @@ class _Conversation:
         self._emit = emit
         self._steering = steering
         self._is_wrapping_up = False
+        self._is_estimated = False
         self._invalid_messages = 0
         self._last: ModelReply | None = None
         self._last_calls: tuple[ToolUse, ...] = ()
@@ -209,13 +211,25 @@ class _Conversation:
             async with self._reserver.reserve(self._measure) as grant:
                 reply = await self._model.reply(await self._next_request(grant), self._emit)
                 if not reply.is_overflow:
-                    return await self._add_reply(reply)
+                    return await self._add_reply(await self._count_usage(reply))
             if not await self._recover():
                 return await self._add_reply(
                     msgspec.structs.replace(reply, error=NO_ROOM_ERROR.format(error=reply.error))
                 )
             for event in _reply_events(reply, (), self._model.name):
                 await self._emit(event)
+
+    async def _count_usage(self, reply: ModelReply) -> ModelReply:
+        """Return the reply with the usage that its budgets count, estimated where a server states none."""
+        if reply.stop_reason == "error" or self._compactor is None:
+            return reply
+        usage = self._reserver.estimate_usage(reply.usage, self._compactor.estimate_reply(reply))
+        if usage == reply.usage:
+            return reply
+        if not self._is_estimated:
+            self._is_estimated = True
+            await self._emit(Notice("usage_estimated", USAGE_ESTIMATED.format(model=reply.model or self._model.name)))
+        return msgspec.structs.replace(reply, usage=usage)
 
     def _measure(self) -> tuple[int, int] | None:
         """Return the tokens of the next request, and without the results of the last calls; None if unknown."""

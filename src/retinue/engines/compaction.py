@@ -213,6 +213,10 @@ class Compactor:
             return tokens + sum(map(estimate_message, request.messages[counted:]))
         return int(estimate_request(request) * self._scale)
 
+    def estimate_reply(self, reply: ModelReply) -> int:
+        """Return the tokens of a reply whose provider did not count them."""
+        return estimate_message(Message(role="assistant", text=reply.text, calls=reply.tool_calls))
+
     def estimate_result(self, message: Message) -> int:
         """Return the tokens that are saved where a tool message is left out but for a remark."""
         return max(estimate_message(message) - REMARK_TOKENS, 0)

@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from retinue.engines.base import Emit
 from retinue.model.events import BUDGET_WAIT_END_NOTICE_CODE, BUDGET_WAIT_NOTICE_CODE, Notice
+from retinue.model.results import Usage
 from retinue.model.runs import RequestBudget, RequestGrant, RequestSize
 
 WRAP_UP_TOKENS = 100
@@ -35,6 +36,8 @@ class RequestReserver:
         self._model = model if isinstance(model, SizedModel) else None
         self._budget = budget
         self._emit = emit
+        self._size: RequestSize | None = None
+        """Size of the last request, if the run has a budget and the size is known."""
 
     @asynccontextmanager
     async def reserve(self, measure: Callable[[], tuple[int, int] | None]) -> AsyncIterator[RequestGrant]:
@@ -48,9 +51,18 @@ class RequestReserver:
         if self._budget is None:
             yield RequestGrant()
             return
-        size = await self._find_size(self._budget, measure)
-        async with self._budget.reserve(size, self._report_wait) as grant:
+        self._size = await self._find_size(self._budget, measure)
+        async with self._budget.reserve(self._size, self._report_wait) as grant:
             yield grant
+
+    def estimate_usage(self, usage: Usage, reply_tokens: int) -> Usage:
+        """Return the usage of the last request; estimated if its budget needs it and the provider gave no counts."""
+        if usage.tokens or not self._size:
+            return usage
+        size = self._size
+        price = size.input * size.input_price + reply_tokens * size.output_price
+        cost = usage.cost if usage.cost is not None else price or None
+        return Usage(input=size.input, output=reply_tokens, cost=cost)
 
     async def _find_size(
         self, budget: RequestBudget, measure: Callable[[], tuple[int, int] | None]

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from tests.engines.api.conftest import LOOK, MODELS, open_retinue
-from tests.support.model_server import ScriptedError, ScriptedTurn
+from tests.support.model_server import RawAnswer, ScriptedError, ScriptedTurn
 
 from retinue.client import Retinue
 from retinue.engines.api.pricing import compute_cost
@@ -57,6 +58,24 @@ async def test_parallel_runs_keep_the_budget_of_their_conversation(model, scratc
         assert reserved_requests(retinue) == 0
     assert sorted(map(str, codes(results))) == ["None", "budget", "budget", "budget"]
     assert 900 < sum(result.usage.tokens for result in results) <= 1500
+
+
+async def test_budget_ends_runs_of_a_server_that_states_no_usage(scratch_home):
+    chunk = {
+        "choices": [{"delta": {"content": "word " * 700}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": -9},
+    }
+    body = f"data: {msgspec.json.encode(chunk).decode()}\n\n"
+    script = [ScriptedTurn(raw=RawAnswer(body=body))]
+    async with open_retinue(script, scratch_home, MODELS["openai-chat"], max_conversation_tokens=3000) as (
+        retinue,
+        _,
+    ):
+        results = await retinue.delegate([("plain", "Go.")] * 4)
+    assert set(codes(results)) == {None, ErrorCode.BUDGET}
+    notices = [notice for result in results if not result.failure for notice in result.actual.notices]
+    assert any("states no usage: its tokens are estimated for the budget" in notice for notice in notices)
+    assert sum(result.usage.tokens for result in results) <= 3000
 
 
 async def test_waiting_runs_share_a_budget_that_is_large_enough_for_all(model, scratch_home):
