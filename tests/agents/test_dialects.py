@@ -234,7 +234,7 @@ def test_broken_agent_folder_is_reported_with_its_file(workspace, damage, file, 
 def test_agent_folder_with_an_invalid_name_is_reported(workspace, slug):
     folder = workspace.rename(workspace.with_name(slug))
     reason = (
-        "the folder's name is not a valid agent name: use a-z, 0-9, _ and -, at most 64, the first a letter or digit"
+        "the folder's name is not a valid agent name: use a-z, 0-9, _ and - (max 64, starting with a letter or digit)"
     )
     assert read_agent(folder, VAULT) == Diagnostic(str(folder), reason)
 

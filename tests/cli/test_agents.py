@@ -189,7 +189,7 @@ def test_new_project_agent_is_not_written_through_a_link_out_of_the_project(cli,
 def test_new_agent_reports_which_definition_of_its_name_is_used(cli, place):
     (place / ".git").mkdir()
     cli("agents", "new", "auditor", "--project")
-    assert "Here the project agent auditor is used instead of it." in cli("agents", "new", "auditor").stderr
+    assert "Here the project agent auditor is used instead." in cli("agents", "new", "auditor").stderr
 
 
 def test_file_name_with_a_newline_cannot_forge_a_line(cli, project):
@@ -205,4 +205,4 @@ def test_new_agent_never_overwrites_a_file(cli):
     assert again.exit_code == 2
     assert "the file already exists" in again.stderr
     assert cli("agents", "new", "../evil").exit_code == 2
-    assert "It is used instead of the builtin agent tester." in cli("agents", "new", "tester").stderr
+    assert "The new agent is used instead of the builtin agent tester." in cli("agents", "new", "tester").stderr

@@ -122,7 +122,7 @@ def test_setup_tries_the_api_engine_with_one_request(cli):
         assert (done.exit_code, len(server.requests)) == (0, 1)
     config = Path(os.environ["HOME"]) / ".config" / "retinue" / "config.toml"
     assert tomllib.loads(config.read_text()) == {"engine": "api"}
-    assert "Trying it: explorer, Reply with the one word: ready" in done.stderr
+    assert "Testing: explorer, Reply with the one word: ready" in done.stderr
     assert "Test passed." in done.stderr
 
 

@@ -19,7 +19,7 @@ from retinue.model.tool_names import is_delegation, is_known, is_pattern, to_pi_
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
-NAME_RULE = 'letters, digits, "_", "-" and ".", at most 64, the first a letter or digit'
+NAME_RULE = 'letters, digits, "_", "-", "." (max 64, starting with a letter or digit)'
 
 
 class SourceLayer(StrEnum):

@@ -26,7 +26,7 @@ from retinue.agents.parse import (
 from retinue.model.tool_names import HOUSEKEEPING_TOOLS, is_covered, to_pi_name, to_pi_names
 
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_SLUG_RULE = "a-z, 0-9, _ and -, at most 64, the first a letter or digit"
+_SLUG_RULE = "a-z, 0-9, _ and - (max 64, starting with a letter or digit)"
 
 _ENGINE_NAMES = {"claude_sdk": "claude", "pi": "pi"}
 """Providers in a folder's `config.yaml` that name an engine rather than a model provider."""

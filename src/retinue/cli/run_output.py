@@ -142,9 +142,12 @@ def _print_differences(result: RunResult, options: RunOptions) -> None:
         )
     if actual.declared_model and actual.model and not same_model(actual.model, actual.declared_model):
         print_hint(f"{name}: answered by {actual.model}, not by {actual.declared_model}", quiet=options.quiet)
-    for removed in actual.tools_removed:
-        see = f"; see {LIMIT_FLAGS[removed.by]}" if removed.by in LIMIT_FLAGS else ""
-        print_hint(f"{name}: without {removed.tool} (by {removed.by}{see})", quiet=options.quiet)
+    removed: dict[str, list[str]] = {}
+    for each in actual.tools_removed:
+        removed.setdefault(each.by, []).append(each.tool)
+    for by, tools in removed.items():
+        see = f"; see {LIMIT_FLAGS[by]}" if by in LIMIT_FLAGS else ""
+        print_hint(f"{name}: without {', '.join(tools)} (by {by}{see})", quiet=options.quiet)
     if result.was_started and not actual.saved:
         # Printed even with --quiet: something is lost.
         print_warning(

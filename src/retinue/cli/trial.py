@@ -19,7 +19,7 @@ MAX_REQUESTS = 2
 
 def run_trial(engine: str, task: Task, *, model: str | None = None, cwd: str | None = None) -> RunResult:
     """Give an engine one task and return its result; print its failure and what it consumed."""
-    print_hint(f"Trying it: {task.agent}, {task.prompt}")
+    print_hint(f"Testing: {task.agent}, {task.prompt}")
     options = RunOptions(
         engine=engine, model=model, cwd=cwd, max_turns=MAX_REQUESTS if task is REQUEST_TASK else None
     )

@@ -251,12 +251,13 @@ def write_template(name: str, cwd: Path, *, for_project: bool) -> Path:
     New files and folders are private to the user, whatever the umask.
 
     Raises:
-        ValueError: the name is invalid, or the project's folder is a link that leads out of the project.
+        InvalidInputError: the name is invalid.
+        ValueError: the project's folder is a link that leads out of the project.
         FileExistsError: there is a file of this name.
         OSError: it cannot be written.
     """
     if not is_valid_name(name):
-        raise ValueError(f"the name is invalid: use {NAME_RULE}")
+        raise InvalidInputError(f'Invalid agent name "{name}": use {NAME_RULE}.')
     project = find_project_levels(cwd)[-1]
     folder = (project / ".retinue" if for_project else config_folder(os.environ)) / "agents"
     # Not `Path.resolve`, which raises for a link that leads to itself.
@@ -524,9 +525,9 @@ def _describe_precedence(before: Agent | Failure, after: Agent | Failure, path: 
     """Yield which of two agents of the same name is used, if there was one before the file was written."""
     if isinstance(before, Agent) and isinstance(after, Agent):
         if after.source == path:
-            yield f"It is used instead of the {before.layer} agent {before.name}."
+            yield f"The new agent is used instead of the {before.layer} agent {before.name}."
         else:
-            yield f"Here the {after.layer} agent {after.name} is used instead of it."
+            yield f"Here the {after.layer} agent {after.name} is used instead."
 
 
 def _find_project_agent(roster: AgentSet, name: str) -> Agent | None:
