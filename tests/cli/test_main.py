@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
+from tests.support.cli_terminal import ON_A_TERMINAL
 
 import retinue
 from retinue.cli.group import COMMAND_SECTIONS, LazyGroup, root
@@ -301,3 +302,28 @@ def test_server_with_an_unknown_engine_is_not_started(cli, command):
     done = cli(command, "--engine", "offlin")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "Unknown engine: offlin" in done.stderr
+
+
+@pytest.mark.process
+def test_mcp_on_a_terminal_prints_what_it_is_and_how_to_leave(process, terminal):
+    running = process.start(
+        "mcp", stdin=terminal.device, stdout=subprocess.PIPE, stderr=terminal.device, environ=ON_A_TERMINAL
+    )
+    assert "This is an MCP server" in terminal.read_until("`retinue run AGENT TASK`")
+    terminal.type("\x04")
+    assert (running.wait(30), running.stdout.read()) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "a", "b", "--max-turns", "0"), "0 is not in the range 1 or more."),
+        (("run", "a", "b", "--max-depth", "65"), "65 is not in the range 0 to 64."),
+        (("run", "a", "b", "--max-cost", "0"), "0.0 is not in the range above 0."),
+        (("run", "--help"), "Maximum runs in parallel; others are queued. [1 or more]"),
+        (("serve", "--help"), "[default: 8477; 0 to 65535]"),
+    ],
+)
+def test_ranges_of_numbers_are_in_words(cli, arguments, words):
+    done = cli(*arguments)
+    assert words in " ".join((done.stdout + done.stderr).split())

@@ -231,7 +231,31 @@ def test_ignored_settings_of_a_file_are_named_with_the_file(cli, scratch_home):
     assert first.endswith(f"{folder / 'config.toml'}: unknown setting 'timout' ignored. Did you mean timeout?")
 
 
+def test_ignored_setting_is_printed_once_and_stays_in_the_record(cli):
+    result = cli("run", "explorer", "x", *SCRIPTED, "--json", RETINUE_TIMEOUT="soon")
+    assert result.stderr.count("RETINUE_TIMEOUT='soon'") == 1
+    (notice,) = json.loads(result.stdout)["actual"]["notices"]
+    assert notice.startswith("environment: RETINUE_TIMEOUT='soon' ignored")
+
+
 # -- several ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("plan", "sentence"),
+    [
+        (
+            {"tasks": [{"agent": "explorer", "promt": "a"}]},
+            "Task 1 has no prompt: write what the agent is to do. Unknown fields: promt (did you mean prompt?).",
+        ),
+        (
+            {"profil": "x", "tasks": [{"agent": "explorer", "prompt": "a", "outputSchemas": {}, "xyz": 1}]},
+            "profil (did you mean profile?), tasks[0].outputSchemas (did you mean outputSchema?), tasks[0].xyz",
+        ),
+    ],
+)
+def test_unknown_fields_of_a_plan_get_a_suggestion(cli, plan, sentence):
+    assert sentence in " ".join(cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan)).stderr.split())
 
 
 def test_delegate_prints_each_answer_under_its_name(cli):

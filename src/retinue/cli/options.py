@@ -251,6 +251,24 @@ class DurationType(click.ParamType[float]):
         return seconds
 
 
+class WholeNumberType(click.IntRange):
+    """A whole number in a range, which the help and errors describe in words."""
+
+    def _describe_range(self) -> str:
+        return _describe_range(self.min, self.max)
+
+
+class AmountType(click.FloatRange):
+    """A number above a limit, which the help and errors describe in words."""
+
+    def _describe_range(self) -> str:
+        return f"above {self.min:g}" if self.min_open else _describe_range(self.min, self.max)
+
+
+def _describe_range(low: float | None, high: float | None) -> str:
+    return f"{low:g} or more" if high is None else f"{low or 0} to {high}"
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only answers and errors.")
 cwd_option = click.option(
@@ -274,17 +292,17 @@ _RUN_OPTIONS = (
     click.option("--timeout", type=DurationType(1), metavar="TIME", help="Timeout of a run: 90, 15m, 2h."),
     click.option(
         "--max-depth",
-        type=click.IntRange(0, 64),
+        type=WholeNumberType(0, 64),
         metavar="N",
         help="Maximum levels of runs; agents can delegate if it is 2 or more.",
     ),
     click.option(
-        "--max-concurrency", type=click.IntRange(1), metavar="N", help="Maximum runs in parallel; others are queued."
+        "--max-concurrency", type=WholeNumberType(1), metavar="N", help="Maximum runs in parallel; others are queued."
     ),
-    click.option("--max-turns", type=click.IntRange(1), metavar="N", help="Maximum assistant messages of a run."),
+    click.option("--max-turns", type=WholeNumberType(1), metavar="N", help="Maximum assistant messages of a run."),
     click.option(
         "--max-cost",
-        type=click.FloatRange(0, min_open=True),
+        type=AmountType(0, min_open=True),
         metavar="USD",
         help="Maximum cost of a run in US dollars.",
     ),

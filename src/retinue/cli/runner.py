@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, TextIO, TypeVar
@@ -25,7 +25,10 @@ from retinue.cli.printing import (
 )
 from retinue.cli.run_output import failure_hints, format_setting_problem, print_results, print_usage
 from retinue.client import Retinue
+from retinue.config.settings import SettingProblem
 from retinue.model.errors import Failure, RefusedError
+from retinue.model.event_codec import EventRecord
+from retinue.model.events import Event, Notice
 from retinue.model.results import RunResult
 from retinue.model.tasks import Mode, Plan, Task
 from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, unknown_name_message
@@ -33,7 +36,16 @@ from retinue.support.own_process import is_blocked, list_stop_signals
 from retinue.toolsets.base import compute_exit_status
 from retinue.tui.answer_stream import AnswerPrinter, AnswerStream
 from retinue.tui.keys import KeyboardReader, KeyHandler
-from retinue.tui.live_view import EngineNote, EventView, LinesView, LiveView, is_screen, run_view, storage_losses
+from retinue.tui.live_view import (
+    EngineNote,
+    EventView,
+    LinesView,
+    LiveView,
+    PendingEvents,
+    is_screen,
+    run_view,
+    storage_losses,
+)
 
 
 def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
@@ -91,11 +103,12 @@ async def run_watched(
     keyboard = KeyboardReader(sys.stdin)
     # Signals are handled until the view is closed: a reader that has stopped reading must not block the process.
     async with retinue, anyio.create_task_group() as listening:
-        for warning in _startup_warnings(retinue, toolset):
+        problems = retinue.settings(toolset).problems
+        for warning in _startup_warnings(retinue, problems):
             print_warning(warning, quiet=options.quiet)
         await listening.start(_stop_on_signal, retinue, view, keyboard, options)
         async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
-            showing.start_soon(run_view, watcher, view)
+            showing.start_soon(run_view, _UnprintedEvents(watcher, problems[:MAX_NAMED]), view)
             if isinstance(view, KeyHandler):
                 showing.start_soon(keyboard.listen, view.press)
             try:
@@ -173,14 +186,28 @@ def _is_same_terminal(one: TextIO, other: TextIO) -> bool:
         return False
 
 
-def _startup_warnings(retinue: Retinue, toolset: str) -> Iterator[str]:
+class _UnprintedEvents:
+    """The events of a source without the notices about settings, which are printed once before all runs."""
+
+    def __init__(self, source: PendingEvents, printed: Iterable[SettingProblem]) -> None:
+        self._source = source
+        self._messages = frozenset(f"{problem.source}: {problem.message}" for problem in printed)
+
+    def drain(self) -> tuple[EventRecord, ...]:
+        pending = self._source.drain()
+        return tuple(record for record in pending if not self._is_printed(record.event))
+
+    def _is_printed(self, event: Event) -> bool:
+        return isinstance(event, Notice) and event.message in self._messages
+
+
+def _startup_warnings(retinue: Retinue, problems: Sequence[SettingProblem]) -> Iterator[str]:
     """Yield the warnings to print before anything runs."""
     if count := len(retinue.recovered_sessions):
         ids = ", ".join(summary.session[:SHORT_ID_LENGTH] for summary in retinue.recovered_sessions[:MAX_NAMED])
         were = pluralize(count, "run was interrupted when its process", "runs were interrupted when their process")
         more = ", …" if count > MAX_NAMED else ""
         yield f"{were} ended: {ids}{more} (retinue sessions show ID)"
-    problems = retinue.settings(toolset).problems
     yield from map(format_setting_problem, problems[:MAX_NAMED])
     if len(problems) > MAX_NAMED:
         yield f"{pluralize(len(problems) - MAX_NAMED, 'more setting')} ignored or changed (retinue doctor)"

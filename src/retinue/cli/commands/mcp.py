@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import anyio
 import click
 
 from retinue.cli.help_sections import SectionedCommand
-from retinue.cli.options import InvalidInputError, RunOptions, server_options
+from retinue.cli.options import InvalidInputError, RunOptions, WholeNumberType, server_options
 from retinue.cli.printing import help_examples, print_hint
 from retinue.cli.runner import make_server_retinue
 from retinue.support.formatting import unknown_name_message
@@ -79,7 +80,7 @@ class ClientNameType(click.ParamType[str]):
 @click.option(
     "--http",
     "port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumberType(0, 65535),
     metavar="PORT",
     help="Serve HTTP on loopback instead of stdin and stdout; 0: any free port.",
 )
@@ -124,6 +125,8 @@ def mcp(
         background=background,
         roots=(retinue.cwd, *(str(Path(root).absolute()) for root in roots)),
     )
+    if port is None and sys.stdin is not None and sys.stdin.isatty():
+        print_hint(TERMINAL_HINT)
     try:
         code = (
             anyio.run(serve_stdio_client, retinue, mount)
@@ -133,6 +136,12 @@ def mcp(
     except ServerStartError as error:
         raise InvalidInputError(str(error)) from error
     ctx.exit(code)
+
+
+TERMINAL_HINT = (
+    "This is an MCP server: it waits for JSON-RPC messages of a host on stdin. Ctrl-C or Ctrl-D ends it.\n"
+    "`retinue install HOST` lets a host start it; `retinue run AGENT TASK` runs an agent here."
+)
 
 
 def _serve_http(mount: MountOptions, port: int, clients: tuple[str, ...], options: RunOptions) -> int:

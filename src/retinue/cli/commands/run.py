@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -27,6 +27,7 @@ from retinue.cli.runner import make_retinue, run_and_exit
 from retinue.client import Retinue
 from retinue.model.tasks import FileSlice, Mode, Plan, Task
 from retinue.output.schemas import MAX_SCHEMA_BYTES, OutputSchemaError, decode_schema
+from retinue.support.formatting import suggest_spelling
 
 
 class PlanFileTask(Struct, frozen=True):
@@ -67,11 +68,16 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
         raise InvalidInputError(message) from error
     if _is_empty(plan.profile):
         raise InvalidInputError(f"{path} has an empty profile. Remove the profile, or name one.")
-    tasks = tuple(_build_task(number, entry, plan.profile) for number, entry in enumerate(plan.tasks, 1))
-    return tasks, tuple(_list_unknown_fields(raw))
+    named = [_list_unknown(entry, PlanFileTask) for entry in raw["tasks"]]
+    tasks = tuple(
+        _build_task(number, entry, plan.profile, unknown)
+        for number, (entry, unknown) in enumerate(zip(plan.tasks, named, strict=True), 1)
+    )
+    in_tasks = (f"tasks[{number}].{text}" for number, texts in enumerate(named) for text in texts)
+    return tasks, (*_list_unknown(raw, PlanFile), *in_tasks)
 
 
-def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
+def _build_task(number: int, entry: PlanFileTask, profile: str | None, unknown: Sequence[str]) -> Task:
     for field in ("name", "agent", "profile", "cwd", "resume", "model", "effort"):
         if _is_empty(getattr(entry, field)):
             raise InvalidInputError(f"Task {number} has an empty {field}. Remove {field}, or give it a value.")
@@ -80,7 +86,8 @@ def _build_task(number: int, entry: PlanFileTask, profile: str | None) -> Task:
             raise InvalidInputError(f"Task {number} has both {one} and {other}, which mean the same. Remove one.")
     prompt = entry.prompt if entry.prompt is not None else entry.task
     if prompt is None or _is_empty(prompt):
-        raise InvalidInputError(f"Task {number} has no prompt: write what the agent is to do.")
+        ignored = f" Unknown fields: {', '.join(unknown)}." if unknown else ""
+        raise InvalidInputError(f"Task {number} has no prompt: write what the agent is to do.{ignored}")
     return Task(
         prompt=prompt,
         agent=entry.agent or entry.profile or profile,
@@ -100,11 +107,15 @@ def _is_empty(value: str | None) -> bool:
     return value is not None and not value.strip()
 
 
-def _list_unknown_fields(raw: Any) -> Iterator[str]:
-    yield from (name for name in raw if name not in PlanFile.__struct_fields__)
-    for number, entry in enumerate(raw["tasks"]):
-        known = PlanFileTask.__struct_encode_fields__
-        yield from (f"tasks[{number}].{name}" for name in entry if name not in known)
+def _list_unknown(raw: Iterable[str], kind: type[PlanFile | PlanFileTask]) -> tuple[str, ...]:
+    """Return the keys that mean nothing, each with the known one that it resembles."""
+    known = kind.__struct_encode_fields__
+    return tuple(f"{name}{_suggest_field(name, known)}" for name in raw if name not in known)
+
+
+def _suggest_field(name: str, known: Sequence[str]) -> str:
+    hint = suggest_spelling(name, known).strip()
+    return f" ({hint[0].lower()}{hint[1:]})" if hint else ""
 
 
 TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}

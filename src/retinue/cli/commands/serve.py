@@ -11,7 +11,7 @@ import anyio
 import click
 
 from retinue.cli.help_sections import SectionedCommand
-from retinue.cli.options import TEXT, InvalidInputError, RunOptions, run_options
+from retinue.cli.options import TEXT, InvalidInputError, RunOptions, WholeNumberType, run_options
 from retinue.cli.printing import help_examples, print_hint, print_json, print_json_line
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ EXPOSED_WARNING = (
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumberType(0, 65535),
     default=DEFAULT_PORT,
     show_default=True,
     metavar="PORT",

@@ -24,6 +24,7 @@ from retinue.cli.options import (
     TEXT,
     DurationType,
     RunOptions,
+    WholeNumberType,
     json_option,
     run_options,
 )
@@ -409,7 +410,7 @@ def sessions(ctx: click.Context, as_json: bool) -> None:
 )
 @click.option(
     "--limit",
-    type=click.IntRange(1),
+    type=WholeNumberType(1),
     default=DEFAULT_LIMIT,
     show_default=True,
     metavar="N",
@@ -473,7 +474,7 @@ def list_sessions(
 )
 @_session_argument
 @click.option("--events", is_flag=True, help="Print the stored events as JSON lines.")
-@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the last N events.")
+@click.option("--tail", type=WholeNumberType(1), metavar="N", help="Only the last N events.")
 @click.option("--web", is_flag=True, help="Open the dashboard at this session; serve it if no server runs.")
 @click.option("--no-browser", is_flag=True, help="With --web: only print the link.")
 @json_option
@@ -536,8 +537,8 @@ def show(
     )
 )
 @_session_argument
-@click.option("--start", type=click.IntRange(1), metavar="N", help="Start at line N.")
-@click.option("--lines", "count", type=click.IntRange(1), metavar="N", help="Print at most N lines.")
+@click.option("--start", type=WholeNumberType(1), metavar="N", help="Start at line N.")
+@click.option("--lines", "count", type=WholeNumberType(1), metavar="N", help="Print at most N lines.")
 @json_option
 @click.pass_context
 def output(ctx: click.Context, session: str, start: int | None, count: int | None, as_json: bool) -> None:
