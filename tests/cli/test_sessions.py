@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -12,8 +13,11 @@ import click
 import pytest
 from tests.cli.conftest import PROCESS_TIMEOUT, wait_for
 
-from retinue.cli.commands.sessions import render_list
+from retinue.cli.commands.sessions import index_sessions, render_list
+from retinue.client import Retinue
+from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.store import RunSummary, SessionState, SessionSummary
+from retinue.testing.stores import record_run, run_spec
 
 SCRIPTED = ("--engine", "scripted")
 DEAD = "deadbeef" * 4
@@ -66,6 +70,36 @@ def test_search_finds_tool_calls_and_shows_where(cli, session):
     (one,) = json.loads(cli("sessions", "list", "--search", "a.py", "--json").stdout)["sessions"]
     assert (one["session"], one["match"]) == (session, {"field": "tool_output", "snippet": "a.py"})
     assert "match" not in json.loads(cli("sessions", "list", "--json").stdout)["sessions"][0]
+
+
+def test_search_without_a_full_text_index_finds_the_same_and_warns(cli, place, monkeypatch):
+    monkeypatch.setenv("RETINUE_STATE", str(place / "state"))
+    cli("run", "explorer", "Where?", *SCRIPTED, script=[{"call": "ls", "returns": "a.py"}, {"say": "Here."}])
+    (place / "state" / "index.sqlite").mkdir()
+    found = cli("sessions", "list", "--search", "a.py", "--json")
+    assert len(json.loads(found.stdout)["sessions"]) == 1
+    assert found.stderr.startswith("warning: no full-text index: ")
+    assert cli("sessions", "list").stderr == ""
+
+
+class TerminalText(io.StringIO):
+    """Collects what a program writes to a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+async def test_progress_of_indexing_is_shown_on_a_terminal_and_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr("retinue.cli.commands.sessions.INDEX_STEP", 0.0)  # one session a step
+    async with JsonlStore(tmp_path) as store:
+        for _ in range(3):
+            await record_run(store, run_spec(store.claim()))
+    terminal = TerminalText()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    await index_sessions(Retinue(state=tmp_path))
+    first, second = (f"\r\x1b[KIndexing {done} of 3 sessions…" for done in (1, 2))
+    assert terminal.getvalue() == f"{first}{second}\r\x1b[K"
 
 
 @pytest.mark.parametrize("text", ['"', "NEAR(a", "a* OR", "\u202e", "🎈🎈", "x" * 10_000, "--", "a\nb"])
