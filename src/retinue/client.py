@@ -26,7 +26,7 @@ from retinue.config.directories import state_folder
 from retinue.config.placeholders import drop_placeholders
 from retinue.config.run_environment import read_depth, read_tool_ceiling
 from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_settings
-from retinue.engines.base import EngineInfo
+from retinue.engines.base import EngineInfo, choose_automatic_engine
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.providers import find_listed_model
@@ -399,6 +399,10 @@ class Retinue(StoredSessions):
         from retinue.engines.process.supervisor import detect_containment
 
         return detect_containment(owns_process=self._owns_process)
+
+    def automatic_engine(self) -> EngineInfo | None:
+        """Return the engine that `auto` uses for a run whose call and agent name no model; None if none is ready."""
+        return choose_automatic_engine(self.engines.values(), self.settings("single").settings.model, self._environ)
 
     @property
     def engines(self) -> Mapping[str, EngineInfo]:

@@ -126,6 +126,7 @@ def _describe_claude(environ: Mapping[str, str], owns_process: bool, share_proce
         provider_variables=lambda _models, _provider: installation.provider_variables(environ),
         configured_variables=lambda: installation.provider_variables(environ),
         api_key_variable="ANTHROPIC_API_KEY",
+        only_provider="anthropic",
         setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
         summary="Claude Code, with your key or login",
     )

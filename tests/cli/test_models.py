@@ -215,6 +215,19 @@ def test_first_line_names_the_model_that_a_short_name_means(cli, model, named):
     assert done.stderr.splitlines()[0] == f"engine: api (openai/{named} by OPENAI_API_KEY, in this process)"
 
 
+def test_first_line_names_the_provider_of_the_agent(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "one.md").write_text("---\nname: one\nprovider: openai\nmodel: gpt-5\ntools: read\n---\nAnswer.\n")
+    serving = ModelServer([ScriptedTurn(text="ok")])
+    keys = {"OPENAI_API_KEY": "sk-1", "MISTRAL_API_KEY": "m-1", "OPENROUTER_API_KEY": "or-1"}
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving) as server:
+        done = cli("run", "one", "x", OPENAI_BASE_URL=f"{server.url}/v1", **keys)
+        agent_first = cli("run", "one", "x", ANTHROPIC_API_KEY="a-1", OPENAI_BASE_URL=f"{server.url}/v1", **keys)
+    first = "engine: api (openai/gpt-5 by OPENAI_API_KEY, in this process)"
+    assert [each.stderr.splitlines()[0] for each in (done, agent_first)] == [first, first]
+
+
 def test_first_line_of_the_offline_engine_says_that_it_is_no_model(cli):
     done = cli("run", "explorer", "x", RETINUE_MODEL="openai/gpt-5")
     assert done.stderr.startswith("engine: offline (rules, not a language model")

@@ -8,7 +8,7 @@ from retinue import Agent, Retinue
 from retinue.config.directories import engine_session_file
 from retinue.engines.base import EngineCapabilities, EngineInfo
 from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, reply
-from retinue.model.errors import ErrorCode, RefusedError
+from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import Notice
 from retinue.model.runs import Secret
 from retinue.model.tasks import AncestorTask, FileSlice, Lineage, Mode, Plan, Task
@@ -201,6 +201,36 @@ async def test_auto_never_answers_by_rules_if_the_call_names_a_model(scratch_hom
     without_api = {name: engines[name] for name in ("pi", "offline")}
     refusal = await failure_of(scratch_home, task, engines=without_api, **options)
     assert (refusal.code, refusal.reason) == (ErrorCode.SPAWN_FAILED, "no_engine")
+
+
+@pytest.mark.parametrize(
+    ("model", "agent", "engine"),
+    [
+        ("openai/gpt-5", {}, "api"),
+        ("openai:gpt-5", {}, "api"),
+        ("anthropic/claude-5", {}, "claude"),
+        ("opus", {}, "claude"),
+        ("groq/x", {}, "claude"),
+        (None, {"provider": "openai", "model": "gpt-5"}, "api"),
+        (None, {"model": "openai/gpt-5"}, "api"),
+    ],
+)
+async def test_auto_selects_an_engine_that_has_the_models_provider(scratch_home, model, agent, engine):
+    missing = Failure(ErrorCode.SPAWN_FAILED, "no key")
+    engines = {
+        "claude": kind(name="claude", only_provider="anthropic"),
+        "api": kind(
+            name="api",
+            list_providers=lambda _model: (),
+            find_model_problem=lambda model, _provider, _environ: missing if model == "groq/x" else None,
+        ),
+    }
+    task = Task(agent="a", prompt="x", model=model)
+    agents = [Agent(name="a", **agent)]
+    spec, failure = await spec_of(
+        scratch_home, task, agents=agents, engines=engines, call_settings={"engine": "auto"}
+    )
+    assert (spec.engine, failure) == (engine, None)
 
 
 # -- what a run is given ---------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event
-from retinue.model.providers import KnownModel, ProviderStatus
+from retinue.model.providers import KnownModel, ProviderStatus, normalize_model
 from retinue.model.runs import RunSpec
 
 
@@ -119,6 +119,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     """The `RunSpec.setting_sources` of each choice a user has, if the engine's program has settings of its own."""
     automatic: bool = True
     """`auto` may choose it."""
+    only_provider: str | None = None
+    """The provider whose models it has, if it has no others; behind a gateway of the user's it may."""
     uses_models: bool = True
     """False for rules: a host must not mistake them for an agent."""
     summary: str = ""
@@ -153,6 +155,23 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     def unavailable_reason(self) -> str | None:
         """Return why `auto` does not choose the engine; None if it may."""
         return self.not_installed_reason() or self.not_configured_reason()
+
+
+def choose_automatic_engine(
+    engines: Iterable[EngineInfo], model: str | None, environ: Mapping[str, str]
+) -> EngineInfo | None:
+    """Return the engine that `auto` uses for a model, which may be none; None if no engine is ready.
+
+    It is the first that is ready. If that one has the models of another provider only, it is an engine that calls the
+    model's provider itself, where one can.
+    """
+    automatic = [kind for kind in engines if kind.automatic]
+    first = next((kind for kind in automatic if kind.unavailable_reason() is None), None)
+    provider, is_named, _ = normalize_model(model).partition("/")
+    if first is None or not is_named or first.only_provider in {None, provider}:
+        return first
+    calling = (kind for kind in automatic if kind.list_providers and kind.not_installed_reason() is None)
+    return next((kind for kind in calling if kind.find_model_problem(model, None, environ) is None), first)
 
 
 class EngineError(Exception):

@@ -28,9 +28,10 @@ from retinue.config.directories import engine_session_file
 from retinue.config.run_environment import build_child_environment, depth_variables
 from retinue.config.settings import SETTING_RULES, Settings
 from retinue.config.settings_files import SettingsFiles
-from retinue.engines.base import EngineInfo
+from retinue.engines.base import EngineInfo, choose_automatic_engine
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
+from retinue.model.providers import join_model
 from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
@@ -274,7 +275,7 @@ class Planner:
         if isinstance(schema, Failure):
             return failure or schema
         draft.output_schema = schema
-        draft.model = agent.model if draft.task.model else _choose_model(agent, admitted)
+        draft.model = _choose_task_model(draft.task, agent, admitted)
         draft.environment = self._build_environment(draft, engine, admitted)
         draft.native_folder = call.native_folder or f"{self._engine_session_dir}{os.sep}{engine.name}"
         draft.secrets = {engine.api_key_variable: found.api_key} if found.api_key else {}
@@ -368,7 +369,8 @@ class Planner:
         name = settings.engine if "engine" in explicit_settings else draft.agent.engine or settings.engine
         if name == "auto":
             names_model = bool(draft.task.model or ("model" in explicit_settings and settings.model))
-            return self._select_automatic_engine(admitted.call, names_model=names_model)
+            model = join_model(draft.agent.provider, _choose_task_model(draft.task, draft.agent, admitted))
+            return self._select_automatic_engine(admitted.call, model, names_model=names_model)
         kind = self._engine_infos.get(name)
         if kind is None:
             known = ", ".join(["auto", *self._engine_infos])
@@ -379,12 +381,14 @@ class Planner:
             )
         return kind
 
-    def _select_automatic_engine(self, call: CallContext, *, names_model: bool) -> EngineInfo | Failure:
+    def _select_automatic_engine(
+        self, call: CallContext, model: str | None, *, names_model: bool
+    ) -> EngineInfo | Failure:
         rules_may_answer = call.offline_may_answer and not names_model
         automatic = [
             kind for kind in self._engine_infos.values() if kind.automatic and (kind.uses_models or rules_may_answer)
         ]
-        found = next((kind for kind in automatic if kind.unavailable_reason() is None), None)
+        found = choose_automatic_engine(automatic, model, self._environ)
         if found is None and names_model:
             # An engine that calls providers itself may have the model all the same, or refuses it with what to set.
             calling = (kind for kind in automatic if kind.list_providers and kind.not_installed_reason() is None)
@@ -506,7 +510,9 @@ def _vault_notices(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def _choose_model(agent: AgentProfile, admitted: AdmittedCall) -> str | None:
+def _choose_task_model(task: Task, agent: AgentProfile, admitted: AdmittedCall) -> str | None:
+    if task.model:  # the agent has it already
+        return agent.model
     declared = None if agent.model == "inherit" else agent.model
     settings = admitted.settings
     return settings.model if "model" in admitted.explicit_settings else declared or settings.model

@@ -14,6 +14,7 @@ import anyio.to_thread
 
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import Notice, RunQueued
+from retinue.model.providers import join_model
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
@@ -134,9 +135,10 @@ class EngineNote:
         self._describe = dict(describe)
 
     def __call__(self, record: EventRecord) -> Iterator[str]:
-        if isinstance(record.event, RunQueued) and (describe := self._describe.pop(record.event.engine, None)):
-            about = strip_control_characters(describe(record.event.model)).replace("\n", " ")
-            yield f"engine: {record.event.engine} ({about})"
+        event = record.event
+        if isinstance(event, RunQueued) and (describe := self._describe.pop(event.engine, None)):
+            about = strip_control_characters(describe(join_model(event.provider, event.model))).replace("\n", " ")
+            yield f"engine: {event.engine} ({about})"
 
 
 def storage_losses(record: EventRecord) -> Iterator[str]:

@@ -142,17 +142,16 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
 
 def list_engine_status(retinue: Retinue) -> Iterator[EngineStatus]:
     """Yield the engines in the order of `auto`, without starting a process."""
-    has_choice, model = False, retinue.settings("single").settings.model
+    model = retinue.settings("single").settings.model
+    chosen = retinue.automatic_engine()
     for kind in retinue.engines.values():
         missing = kind.unavailable_reason()
-        is_chosen = kind.automatic and missing is None and not has_choice
-        has_choice = has_choice or is_chosen
         failure = None if missing else kind.find_model_problem(model, None, os.environ)
         yield EngineStatus(
             kind.name,
             kind.summary_for(model),
             missing,
-            is_chosen,
+            kind is chosen,
             kind.automatic,
             kind.uses_models,
             failure.message if failure else None,

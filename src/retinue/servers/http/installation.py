@@ -224,10 +224,8 @@ class InstallationInfo:
         kinds = self._retinue.engines.values()
         model = self._retinue.settings("single").settings.model
         rows = [_engine_row(kind, model) for kind in kinds]
-        usable = (
-            kind.name for kind in kinds if kind.automatic and kind.uses_models and not kind.unavailable_reason()
-        )
-        return EngineList(engines=tuple(rows), auto=next(usable, None))
+        chosen = self._retinue.automatic_engine()
+        return EngineList(engines=tuple(rows), auto=chosen.name if chosen and chosen.uses_models else None)
 
     def show_settings(self, query: ToolsetQuery) -> ToolsetSettings:
         """Return the settings of a toolset, each with its source.
