@@ -148,5 +148,10 @@ def test_listing_result_is_counted(name, result, line):
 def test_failed_call_shows_the_first_line_of_its_result():
     assert format_error(ToolCallItem("1", "ls", {}, "\nNo such folder\nmore", is_error=True)) == "No such folder"
     assert format_error(ToolCallItem("1", "ls", {}, "", is_error=True)) == "failed"
+    violations = "The result does not match its schema:\n$.title (type): 5 is not of type 'string'\n$ (required): …"
+    assert format_error(ToolCallItem("1", "subagent_finalize", {}, violations, is_error=True)) == (
+        "The result does not match its schema: $.title (type): 5 is not of type 'string'"
+    )
+    assert format_error(ToolCallItem("1", "ls", {}, "Failed:", is_error=True)) == "Failed:"
     assert format_result(ToolCallItem("1", "ls", {}, "No such folder", is_error=True)) is None
     assert format_error(ToolCallItem("1", "ls", {}, "a.py")) is None

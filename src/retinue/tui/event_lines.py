@@ -50,7 +50,15 @@ def format_result(call: ToolCallItem) -> str | None:
 
 def format_error(call: ToolCallItem) -> str | None:
     """Return the first line of a failed call's result; None if the call did not fail."""
-    return (first_line(call.result or "") or "failed") if call.is_error else None
+    return _summarize_error(call.result or "") if call.is_error else None
+
+
+def _summarize_error(text: str) -> str:
+    """Return the first line of an error; one that only introduces the next has that beside it."""
+    line = first_line(text)
+    if line.endswith(":"):
+        line = f"{line} {first_line(text.strip()[len(line) :])}".rstrip()
+    return line or "failed"
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -270,7 +278,7 @@ def format_event(event: events.Event, session: str) -> str | None:
         case events.ToolCalled(name=name, args=args):
             return f"→ {format_call(name, args).replace(' → ', ' ', 1)}"
         case events.ToolReturned(name=name, is_error=True, text=text):
-            return f"! {name}: {first_line(text) or 'failed'}"
+            return f"! {name}: {_summarize_error(text)}"
         case events.Text(text=text) if text.strip():
             return f"“{first_prose_sentence(text)}”"
         case events.RunEnded(failure=None, elapsed=elapsed):
