@@ -398,7 +398,7 @@ def test_model_that_the_user_does_not_list_is_refused(cli, monkeypatch):
         in result.stderr
     )
     short = cli("run", "explorer", "look", *SCRIPTED, "--model", "claude-opus", script=DONE).stderr
-    assert "Choose one of them, with its provider (PROVIDER/MODEL), or add it to models" in short
+    assert "Choose one of these models, with its provider (PROVIDER/MODEL), or add yours to models" in short
     plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": "look", "model": "openai/gpt-5"}]})
     assert cli("delegate", "-", *SCRIPTED, stdin=plan, script=DONE).exit_code == 2
     plan = json.dumps({"tasks": [{"agent": "explorer", "prompt": "look", "model": "anthropic/claude"}]})

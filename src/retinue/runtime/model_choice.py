@@ -62,7 +62,7 @@ def unlisted_model(model: str, patterns: Collection[str]) -> Failure:
     spelling = "" if "/" in model or model in CLAUDE_ALIASES else ", with its provider (PROVIDER/MODEL)"
     message = (
         f'The model "{name}" is not among those that a call may choose: {_join_patterns(patterns)} (setting models). '
-        f"No model was asked. Choose one of them{spelling}, or add it to models in your config.toml."
+        f"Nothing was started. Choose one of these models{spelling}, or add yours to models in your config.toml."
     )
     return Failure(ErrorCode.INVALID_INPUT, message, "models")
 
