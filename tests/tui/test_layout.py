@@ -439,6 +439,20 @@ def test_closing_frame_shows_failures_of_child_runs_and_of_unprinted_top_runs(ev
     assert watched == [*printed[:2], "  no answer", *printed[2:]]
 
 
+def test_closing_frame_has_one_line_for_a_cancelled_run(events):
+    events.start("top")
+    events.start("below", parent="top", depth=2)
+    events.add("below", failed_end("Stopped.", ErrorCode.ABORTED), parent="top", depth=2)
+    events.add("top", failed_end("Stopped.", ErrorCode.ABORTED))
+    closing = render_closing(events.progress(), ScreenSize(width=60, height=9), START + 9, results_printed=False)
+    assert text_of(closing) == [
+        "Sub-agents: 2 cancelled • 3.2s",
+        "■ top: look • 0 tools • cancelled • 3.2s • top00000",
+        "↳ ■ below: look • 0 tools • cancelled • 3.2s • below000",
+        "Session: top00000",
+    ]
+
+
 def test_failure_of_several_lines_is_shown_in_several_lines(events):
     events.start("one")
     events.add("one", failed_end("The provider failed: 401 invalid key\nIt left no text. Check the key or login."))

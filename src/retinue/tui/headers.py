@@ -100,9 +100,8 @@ class HeaderRenderer:
         task_width = text_width(task) + 2
         facts = _select_facts(list(self._list_facts(view)), free - min(wanted, task_width))
         free -= sum(text_width(SEPARATOR + fact.text) for fact in facts)
-        shown_task = (
-            f": {fit_text(task, free - 2)}" if task != view.name and free >= MIN_TASK_COLUMNS and task else ""
-        )
+        is_shown = task and free >= min(MIN_TASK_COLUMNS, task_width)
+        shown_task = f": {fit_text(task, free - 2)}" if is_shown else ""
         return (
             StyledSpan(prefix, "muted"),
             StyledSpan(icon, _STYLES[view.outcome]),

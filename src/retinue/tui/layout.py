@@ -8,6 +8,7 @@ from itertools import islice, zip_longest
 from msgspec import Struct
 
 from retinue.runtime.progress import CallProgress, RunState, RunView
+from retinue.sessions.store import RunOutcome
 from retinue.tui.headers import HeaderRenderer, render_sessions, render_status
 from retinue.tui.renderer import StyledLine, StyledSpan, fit_line, pad_line
 from retinue.tui.rows import INDENT, iter_lines_newest_first, make_line, render_error
@@ -100,13 +101,15 @@ def render_closing(
 ) -> tuple[StyledLine, ...]:
     """Return the summary that stays on the screen: a header per run and the session ids.
 
-    If the caller does not print the results of top-level runs, their failures are shown here, too.
+    If the caller does not print the results of top-level runs, their failures are shown here, too. Of a cancelled run
+    its header says enough.
     """
     views = order_as_tree(progress.runs.values())
     headers = HeaderRenderer(views, now)
     lines = [render_status(progress, now)]
     for view in views:
-        max_lines = 0 if results_printed and view.depth == 1 else 1
+        is_explained = (results_printed and view.depth == 1) or view.outcome is RunOutcome.CANCELLED
+        max_lines = 0 if is_explained else 1
         lines += [headers.render(view, screen.width), *render_error(view, screen.width, max_lines)]
     lines += render_sessions(views, screen.width)
     return tuple(fit_line(line, screen.width) for line in lines)
