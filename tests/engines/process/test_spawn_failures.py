@@ -83,7 +83,7 @@ async def test_text_file_as_program_fails_with_enoexec(tmp_path):
 async def test_too_long_arguments_fail_with_e2big():
     found = await spawn_failure("true", "x" * 2**20)
     assert "(E2BIG)" in found.message
-    assert "shorter task" in found.message
+    assert "shorten the task" in found.message
 
 
 async def test_nul_in_an_argument_fails_with_advice():
