@@ -182,7 +182,7 @@ def test_watch_keys_select_read_cancel_and_quit(process, terminal, start_hanging
     terminal.read_until(f"Cancel explorer ({session[:8]})? y")
     assert running.poll() is None
     terminal.type("y")
-    terminal.read_until(f"Run {session[:8]} has stopped")
+    terminal.read_until(f"Run {session[:8]} was cancelled")
     assert running.wait(PROCESS_TIMEOUT) == 130
     terminal.type("q")
     rest = terminal.read_until("[exit 0]")
