@@ -26,7 +26,7 @@ test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser $(TOOLS)/.axe ##
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB) and check that each sees Retinue
-	RETINUE_REQUIRE_HOSTS=1 $(BIN)/python -m pytest -v $(HOSTS)/test_programs.py $(wildcard $(HOSTS)/test_in_*.py)
+	REQUIRE_HOSTS=1 $(BIN)/python -m pytest -v $(HOSTS)/test_programs.py $(wildcard $(HOSTS)/test_in_*.py)
 
 check: $(VENV)/.dev ## Check format, lint, types, layers and vocabulary
 	$(BIN)/ruff format --check .

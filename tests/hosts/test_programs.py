@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.process, pytest.mark.real]
 TOOLS = Path(__file__).parents[2] / ".tools"
 MODULES = TOOLS / FOLDER / "node_modules"
 PATIENCE = 120.0
-REQUIRED = "RETINUE_REQUIRE_HOSTS"
+REQUIRED = "REQUIRE_HOSTS"
 """Set by `make test-hosts`: then nothing is skipped."""
 
 

@@ -4,7 +4,7 @@
     python tests/real/install.py --lock          rewrite the lock files
 
 Needs the development requirements, which bring node and npm, and a package registry. Without them it prints
-the reason, and the tests are skipped; with CI or RETINUE_REQUIRE_REAL set it fails instead.
+the reason, and the tests are skipped; with CI or REQUIRE_REAL set it fails instead.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def main(what: Installation, arguments: list[str]) -> int:
 
 def required() -> bool:
     """Return whether a missing program fails the tests instead of skipping them."""
-    return bool(os.environ.get("CI") or os.environ.get("RETINUE_REQUIRE_REAL"))
+    return bool(os.environ.get("CI") or os.environ.get("REQUIRE_REAL"))
 
 
 def skip(sentence: str) -> NoReturn:

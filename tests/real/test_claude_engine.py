@@ -403,7 +403,7 @@ async def test_damaged_record_of_claude_code_is_kept_and_the_session_continues(
         third = await retinue.run("worker", f"And now? {ANSWERS}", session=first.session)
     assert (again.failure, again.session) == (None, first.session)
     notice = f"Claude Code's own record {file} is damaged. The file was left unchanged, "
-    notice += "The session continues from the stored messages."
+    notice += "and the session continues from the stored messages."
     assert again.actual.notices == (notice,)
     assert (third.failure, third.actual.notices) == (None, ())
     assert all("Remember 1234." in str(request.body) for request in server.requests)

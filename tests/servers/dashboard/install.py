@@ -3,7 +3,7 @@
     python -m tests.servers.dashboard.install .tools
 
 On Debian and its derivatives, as root, it installs the package `chromium`; elsewhere it prints what to install, and the
-tests are skipped. With CI or RETINUE_REQUIRE_REAL set, it fails instead.
+tests are skipped. With CI or REQUIRE_REAL set, it fails instead.
 """
 
 from __future__ import annotations
