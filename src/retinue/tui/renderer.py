@@ -146,7 +146,8 @@ class InlineRenderer(TerminalRenderer):
             change = self._move_to_top(size[0])
             if printed or size != self._size:
                 # The frame moves, or the terminal has wrapped it again: nothing on the screen can be reused.
-                change += self._erase_frame() + END_UPDATE + printed + BEGIN_UPDATE
+                erase = self._erase_frame() if size == self._size else ERASE_SCREEN
+                change += erase + END_UPDATE + printed + BEGIN_UPDATE
                 self._shown = []
             change += self._diff_lines(lines, size[0])
             self._size = size
