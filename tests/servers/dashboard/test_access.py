@@ -199,6 +199,7 @@ def test_palette_finds_commands_agents_and_runs_on_every_page(served, visit):
     expect(page.get_by_role("textbox", name=re.compile("Resume implementer"))).to_be_focused()
     page.keyboard.press("Control+k")
     field.fill("new run with tester")
+    expect(palette.get_by_role("option", name="New run with tester")).to_be_visible()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog", name="New run").get_by_label("Agent")).to_have_value("tester")
 
