@@ -12,6 +12,7 @@ from tests.engines.api.conftest import environment
 from tests.real.claude_install import need_claude
 from tests.real.programs import Program, claude_program, pi_program, worker
 from tests.support.model_server import ModelServer, script64
+from tests.support.output_schema import BAD, GOOD, SCHEMA
 from tests.support.retinue_factory import scripted
 
 from retinue import Retinue
@@ -21,14 +22,6 @@ from retinue.model.results import RunResult
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(90)]
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"files": {"type": "array", "items": {"$ref": "#/$defs/file"}}, "total": {"type": "integer"}},
-    "required": ["files", "total"],
-    "$defs": {"file": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}},
-}
-GOOD = {"files": [{"path": "a.py"}], "total": 1}
-BAD = {"files": [{}], "total": 1}
 FINALIZE = "subagent_finalize"
 
 Finalizations = list[dict[str, Any]]

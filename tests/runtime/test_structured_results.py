@@ -11,6 +11,7 @@ import pydantic
 import pytest
 from tests.engines.api.conftest import MODELS, environment
 from tests.support.model_server import ModelServer, ScriptedCall, ScriptedTurn
+from tests.support.output_schema import BAD, GOOD, SCHEMA
 from tests.support.retinue_factory import stage
 
 from retinue.agents.agent import Agent
@@ -20,14 +21,6 @@ from retinue.model.errors import ErrorCode
 from retinue.model.tasks import Task
 from retinue.sessions.memory import MemoryStore
 
-SCHEMA = {
-    "type": "object",
-    "properties": {"files": {"type": "array", "items": {"$ref": "#/$defs/file"}}, "total": {"type": "integer"}},
-    "required": ["files", "total"],
-    "$defs": {"file": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}},
-}
-GOOD = {"files": [{"path": "a.py"}], "total": 1}
-BAD = {"files": [{}], "total": 1}
 VIOLATION = "$.files[0] (required): 'path' is a required property"
 SCOUT = Agent(name="scout", body="You scout.", tools=("read",))
 
