@@ -23,6 +23,9 @@ class Guard(Protocol):
     def observe(self, event: Event, now: float) -> Failure | None:
         """Judge an event; a returned failure stops the run at once."""
 
+    def exclude(self, seconds: float, now: float) -> None:
+        """Do not count the last seconds, in which Retinue itself could not run."""
+
     def expire(self) -> Failure:
         """Return the failure of a run whose deadline has passed."""
 
@@ -31,6 +34,9 @@ class GuardWithoutDeadline:
     """Base of guards that judge events only."""
 
     deadline: float = NO_DEADLINE
+
+    def exclude(self, seconds: float, now: float) -> None:
+        """Do nothing."""
 
     def expire(self) -> Failure:
         raise AssertionError("a guard without a deadline cannot expire")

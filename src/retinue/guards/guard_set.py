@@ -61,6 +61,11 @@ class GuardSet:
         self._timeout_guard.extend(seconds)
         return self._timeout_guard.timeout
 
+    def exclude(self, seconds: float, now: float) -> None:
+        """Do not count the last seconds, in which Retinue itself could not run."""
+        for guard in self._guards:
+            guard.exclude(seconds, now)
+
     def expire(self) -> Failure:
         return min(self._guards, key=lambda guard: guard.deadline).expire()
 

@@ -33,6 +33,7 @@ class TimeoutGuard:
         self._limit = start + limits.timeout
         self._ceiling = start + max(limits.ceiling, limits.timeout + limits.grace)
         self._last_call = start
+        self._excluded = 0.0
         self.deadline = self._compute_deadline()
 
     @property
@@ -59,6 +60,13 @@ class TimeoutGuard:
             self.deadline = self._compute_deadline()
         return None
 
+    def exclude(self, seconds: float, now: float) -> None:
+        self._excluded += seconds
+        self._limit += seconds
+        self._ceiling += seconds
+        self._last_call = min(self._last_call + seconds, now)  # it may have been read a moment ago
+        self.deadline = self._compute_deadline()
+
     def _compute_deadline(self) -> float:
         return min(max(self._limit, self._last_call) + self._grace, self._ceiling)
 
@@ -69,6 +77,10 @@ class TimeoutGuard:
         if elapsed != round(self._timeout, 1):
             message = f"{message} The run took {elapsed:.10g}s."
             detail["elapsed"] = elapsed
+        if self._excluded:
+            excluded = round(self._excluded, 1)
+            message = f"{message} Retinue itself could not run for {excluded:.10g}s of them, which do not count."
+            detail["suspended"] = excluded
         return Failure(ErrorCode.TIMEOUT, message, "ceiling" if self.deadline >= self._ceiling else None, detail)
 
 
@@ -97,6 +109,10 @@ class IdleGuard:
         waits = isinstance(event, Notice) and event.code == BUDGET_WAIT_NOTICE_CODE
         self.deadline = NO_DEADLINE if self._running or waits else now + self._idle_timeout
         return None
+
+    def exclude(self, seconds: float, now: float) -> None:
+        if self.deadline != NO_DEADLINE:
+            self.deadline = min(self.deadline + seconds, now + self._idle_timeout)
 
     def expire(self) -> Failure:
         return Failure(

@@ -16,7 +16,7 @@ from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event, Finalized, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
 from retinue.model.providers import join_model, same_model
 from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, RunResult, Usage, compute_exit_code
-from retinue.model.runs import NO_DEADLINE, Message, RunSpec
+from retinue.model.runs import Message, RunSpec
 from retinue.model.tasks import CallContext
 from retinue.output.answer import AnswerCollector
 from retinue.output.untrusted_text import to_one_line
@@ -52,9 +52,9 @@ class RunControl:
             self.scope.cancel()
 
     @contextmanager
-    def cancellable(self, deadline: float = NO_DEADLINE) -> Iterator[anyio.CancelScope]:
+    def cancellable(self) -> Iterator[anyio.CancelScope]:
         """Run a block that `stop` cancels."""
-        with anyio.CancelScope(deadline=deadline) as scope:
+        with anyio.CancelScope() as scope:
             self.scope = scope
             if self.failure:
                 scope.cancel()
@@ -182,13 +182,9 @@ class ActiveRun:
         scope = self.control.scope
         if self._guards is None or self.control.failure or (scope and scope.cancel_called):
             return None
-        before = self._guards.deadline
         limits, timeout = self.spec.limits, self._guards.extend(seconds)
         longer = structs.replace(limits, timeout=timeout, ceiling=limits.ceiling + seconds)
         self.spec = structs.replace(self.spec, limits=longer)
-        # A run that has answered has another deadline, for its engine to return: more time does not change that.
-        if scope and scope.deadline == before:
-            scope.deadline = self._guards.deadline
         return timeout
 
     # -- attempts ----------------------------------------------------------------------------------

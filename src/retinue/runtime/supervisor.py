@@ -24,18 +24,16 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.model.runs import NO_DEADLINE, RunSpec
+from retinue.model.runs import RunSpec
 from retinue.runtime.active_run import ActiveRun
+from retinue.runtime.deadline_timer import GRACE_TIMEOUT, DeadlineTimer, EmitCounter
 from retinue.runtime.request_budget import RunClock, RunRequestBudget
+from retinue.support.tasks import BackgroundTasks
 
 CHECKPOINT_EVERY = 32
 """Events between two checkpoints: a model that never waits must not starve deadlines and sibling runs."""
-DEADLINE_UPDATE_INTERVAL = 0.05
-"""Seconds in which deltas move the deadline only once: moving a timer costs more than reading a delta."""
-
-DRAIN_TIMEOUT = 2.0
-"""Seconds an engine has to return once its agent is done."""
-ENGINE_DID_NOT_RETURN = f"The agent answered, but its engine did not return within {DRAIN_TIMEOUT:g}s and was ended."
+ENGINE_DID_NOT_RETURN = f"The agent answered, but its engine did not return within {GRACE_TIMEOUT:g}s and was ended."
+SUSPENDED = "Retinue itself could not run for {:.0f}s (suspended, or an overloaded machine); no timeout counts them."
 
 ExecuteSpec = Callable[[RunSpec, Emit], Awaitable[None]]
 
@@ -46,12 +44,13 @@ async def run_attempt(run: ActiveRun, spec: RunSpec, execute: ExecuteSpec) -> Fa
         spec, limits=run.budget.remaining(spec.limits), budget=RunRequestBudget(run.budget, RunClock(run))
     )
     error: Failure | None = None
-    with run.control.cancellable(run.guards.deadline) as scope:
+    with run.control.cancellable() as scope:
         observer = _AttemptObserver(run, scope)
-        try:
-            await execute(spec, observer.emit)
-        except EngineError as raised:
-            error = raised.failure
+        async with BackgroundTasks(observer.timer.run):
+            try:
+                await execute(spec, observer.emit)
+            except EngineError as raised:
+                error = raised.failure
 
     # An engine that is being stopped may fail while it stops: the reason is why it was stopped.
     was_stopped = scope.cancelled_caught or (error is not None and scope.cancel_called)
@@ -79,23 +78,27 @@ class _AttemptObserver:
         self._guards = run.guards
         self._collector = run.collectors[-1]
         self._scope = scope
-        self._event_count = 0
-        self._deadline_moved_at = 0.0
+        self._emitted = EmitCounter()
+        self.timer = DeadlineTimer(run.guards, scope, self._emitted, self._report_suspension)
         self._completion: Completion | None = None
         self._open_calls: set[str] = set()
-        self._grace_end: float | None = None
-        """When the engine must have returned, once its agent is done."""
 
     @property
     def ended_grace(self) -> bool:
         """True if the grace period of a finished agent, and no guard, stopped the engine."""
-        return self._grace_end is not None and self._grace_end < self._guards.deadline
+        return self.timer.grace_end is not None and self.timer.grace_end < self._guards.deadline
 
     async def emit(self, event: Event | Completion) -> None:
+        self._emitted.started += 1
+        try:
+            await self._emit(event)
+        finally:
+            self._emitted.ended += 1
+
+    async def _emit(self, event: Event | Completion) -> None:
         if isinstance(event, Completion):
             self._completion = event
-            if not self._scope.cancel_called:
-                self._move_deadline(anyio.current_time())
+            self._update_grace()
             await anyio.lowlevel.checkpoint()
             return
         if isinstance(event, MessageEnded):
@@ -109,8 +112,7 @@ class _AttemptObserver:
             self._judge(event, anyio.current_time())
         elif isinstance(event, MessageEnded):
             self._run.budget.add(event.turn)  # spent, though the run has been stopped
-        self._event_count += 1
-        if self._scope.cancel_called or self._event_count % CHECKPOINT_EVERY == 0:
+        if self._scope.cancel_called or self._emitted.started % CHECKPOINT_EVERY == 0:
             await anyio.lowlevel.checkpoint()
 
     def _judge(self, event: Event, now: float) -> None:
@@ -122,22 +124,18 @@ class _AttemptObserver:
             # The first failure is the cause; later ones are its consequences.
             self.failure = self.failure or failure
             self._scope.cancel()
-        elif (
-            now > self._deadline_moved_at + DEADLINE_UPDATE_INTERVAL
-            or self._grace_end is not None
-            or not isinstance(event, EPHEMERAL_EVENTS)
-        ):
-            self._move_deadline(now)
+        elif self.timer.grace_end is not None or not isinstance(event, EPHEMERAL_EVENTS):
+            self._update_grace()
 
-    def _move_deadline(self, now: float) -> None:
-        self._deadline_moved_at = now
-        if not self._is_done:
-            self._grace_end = None
-        elif self._grace_end is None:
-            self._grace_end = now + DRAIN_TIMEOUT
-        deadline = min(self._guards.deadline, self._grace_end or NO_DEADLINE)
-        if deadline != self._scope.deadline:
-            self._scope.deadline = deadline
+    def _update_grace(self) -> None:
+        if self._is_done:
+            self.timer.start_grace()
+        else:
+            self.timer.grace_end = None
+        self.timer.wake_by_deadline()
+
+    async def _report_suspension(self, seconds: float) -> None:
+        await self._run.record(Notice("suspended", SUSPENDED.format(seconds)))
 
     @property
     def _is_done(self) -> bool:
