@@ -176,14 +176,9 @@ def print_lines(lines_to_print: Iterable[str]) -> None:
 
 def encode_json_line(value: Any) -> bytes:
     """Encode a value as one line of JSON."""
-    import msgspec
+    from retinue.output.json_text import encode_json
 
-    try:
-        return msgspec.json.encode(value) + b"\n"
-    except UnicodeEncodeError:  # a name or path that is not text: replaced characters are better than no answer
-        from retinue.output.untrusted_text import map_strings, replace_surrogates
-
-        return msgspec.json.encode(map_strings(msgspec.to_builtins(value), replace_surrogates)) + b"\n"
+    return encode_json(value) + b"\n"
 
 
 def _stdout() -> TextIO:

@@ -48,7 +48,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, from_line, to_line
 from retinue.model.runs import AgentDescription, ToolDescription
-from retinue.output.untrusted_text import complete_escapes, map_strings, replace_surrogates
+from retinue.output.json_text import encode_json
+from retinue.output.untrusted_text import complete_escapes
 
 VERSION = 1
 BRIDGE_VERSION = 1
@@ -319,22 +320,9 @@ BridgeMessage = (
 
 # -- lines -----------------------------------------------------------------------------------------
 
-_encode = msgspec.json.Encoder().encode
 _decode_command: Callable[[bytes], Command] = msgspec.json.Decoder(Command).decode
 _decode_reply: Callable[[bytes], Reply] = msgspec.json.Decoder(Reply).decode
 _decode_request: Callable[[str], BridgeRequest] = msgspec.json.Decoder(BridgeRequest).decode
-
-
-def encode_json(value: Any) -> bytes:
-    """Return a message or a part of it as JSON, with U+FFFD for lone surrogates in names, paths and texts.
-
-    Raises:
-        RecursionError: the arguments of a call are nested too deeply.
-    """
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:
-        return _encode(map_strings(msgspec.to_builtins(value), replace_surrogates))
 
 
 def encode_line(message: Command | Reply | BridgeMessage) -> bytes:

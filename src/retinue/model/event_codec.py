@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from retinue.model.events import Event, RunEnded, RunQueued, ToolCalled
+from retinue.model.json_text import escape_json
 from retinue.model.results import AnswerStatus
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage
@@ -97,7 +98,7 @@ def to_line(stamped: EventRecord) -> bytes:
 def _encode_line(stamped: EventRecord) -> bytes:
     # Three encoded objects joined into one: cheaper than a flat struct of every event's fields.
     head = _encode(_EventHeader(VERSION, stamped.seq, stamped.time))
-    return b"%b,%b,%b\n" % (head[:-1], _encode(stamped.origin)[1:-1], _encode(stamped.event)[1:])
+    return escape_json(b"%b,%b,%b\n" % (head[:-1], _encode(stamped.origin)[1:-1], _encode(stamped.event)[1:]))
 
 
 def _json_safe(stamped: EventRecord) -> EventRecord:
@@ -188,8 +189,6 @@ class SubagentComplete(Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 SubagentEvent = SubagentStart | SubagentComplete
 
-_encode_subagent_event = msgspec.json.Encoder().encode
-
 
 def to_subagent_event(record: EventRecord) -> SubagentEvent | None:
     """Return the event of the conversation log; None for events that the log does not have."""
@@ -205,7 +204,7 @@ def to_subagent_event(record: EventRecord) -> SubagentEvent | None:
 def to_subagent_line(record: EventRecord) -> bytes | None:
     """Return the event of the conversation log as one JSON line, newline included."""
     event = to_subagent_event(record)
-    return None if event is None else _encode_subagent_event(event) + b"\n"
+    return None if event is None else escape_json(_encode(event)) + b"\n"
 
 
 def _make_start(origin: EventSource, queued: RunQueued) -> SubagentStart:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+from retinue.model.json_text import INVISIBLE_CHARACTERS, JOINERS, VARIATION_SELECTORS
 from retinue.support.cache import compile_pattern
 
 MAX_DEPTH = 200
@@ -130,25 +131,21 @@ _ESCAPES = (
 _BREAKS = r"\r\n?|[\x0b\x0c\x85\u2028\u2029]"
 _CONTROLS = r"[\x00-\x08\x0e-\x1f\x7f-\x9f]"
 
-_JOINERS = "\u200c\u200d"
-_SELECTORS = "\ufe00-\ufe0e\U000e0100-\U000e01ef"
-"""Variation selectors except the one for emoji, U+FE0F."""
-_INVISIBLE_CLASS = (
-    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\u3164\ufeff"
-    "\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
-)
-_LETTER = rf"[^\x00-\xa0{_JOINERS}{_SELECTORS}{_INVISIBLE_CLASS}\ufe0f]"
+_LETTER = rf"[^\x00-\xa0{JOINERS}{VARIATION_SELECTORS}{INVISIBLE_CHARACTERS}\ufe0f]"
 """A visible character outside ASCII: emoji and many scripts join and vary these with invisible ones."""
-_JOINABLE = rf"[^\x00-\xa0{_JOINERS}{_SELECTORS}{_INVISIBLE_CLASS}]"
+_JOINABLE = rf"[^\x00-\xa0{JOINERS}{VARIATION_SELECTORS}{INVISIBLE_CHARACTERS}]"
 _FLAG = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
 """The flag of a subdivision, such as Scotland's."""
 _INVISIBLE = (
-    rf"({_FLAG})|[{_INVISIBLE_CLASS}]"
-    rf"|[{_JOINERS}](?:(?<!{_JOINABLE}[{_JOINERS}])|(?!{_LETTER}))"
-    rf"|[{_SELECTORS}\ufe0f](?<!{_LETTER}[{_SELECTORS}\ufe0f])(?<![0-9#*]\ufe0f)"
+    rf"({_FLAG})|[{INVISIBLE_CHARACTERS}]"
+    rf"|[{JOINERS}](?:(?<!{_JOINABLE}[{JOINERS}])|(?!{_LETTER}))"
+    rf"|[{VARIATION_SELECTORS}\ufe0f](?<!{_LETTER}[{VARIATION_SELECTORS}\ufe0f])(?<![0-9#*]\ufe0f)"
 )
 _SUSPECT_ASCII = r"[\x00-\x08\x0b-\x1f\x7f]"
-_SUSPECT = rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_JOINERS}{_SELECTORS}\ufe0f{_INVISIBLE_CLASS}]"
+_SUSPECT = (
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
+    rf"{JOINERS}{VARIATION_SELECTORS}\ufe0f{INVISIBLE_CHARACTERS}]"
+)
 
 _CONTROL_TAG = (
     r"(?i)<(?=\s{0,4}/?\s{0,4}(?:antml:)?(?:system[-_]reminder|subagent[-_]result|loaded[-_]skill|task[-_]notification"

@@ -9,6 +9,7 @@ import msgspec
 from retinue.cli.options import RunOptions, cwd_option, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json, print_lines
 from retinue.cli.runner import live_view, make_retinue, run_watched
+from retinue.output.json_text import encode_json
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.servers.delegation_hint import render_hint
 from retinue.support.formatting import unknown_name_message
@@ -58,7 +59,7 @@ def tools(toolset: str, shows_policy: bool, as_json: bool, cwd: str | None) -> N
         )
         return
     for tool in found:
-        schema = msgspec.json.format(msgspec.json.encode(tool.input_schema)).decode()
+        schema = msgspec.json.format(encode_json(tool.input_schema)).decode()
         print_lines([click.style(tool.name, bold=True), strip_control_characters(tool.description), "", schema])
     if not found:
         print_hint(

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from retinue.ipc.messages import BodyRange, DrawnLine, RenderedView, SessionData, StyledRows, encode_json
+from retinue.ipc.messages import BodyRange, DrawnLine, RenderedView, SessionData, StyledRows
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import (
     Event,
@@ -25,6 +25,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import AnswerStatus, ExecutionReport, compute_exit_code
+from retinue.output.json_text import encode_json
 from retinue.output.untrusted_text import map_strings, replace_surrogates
 from retinue.runtime.progress import CallProgress, ProgressItem, RunState, RunView
 from retinue.runtime.recorder import PastRun

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import EPHEMERAL_EVENTS, OutputBytesCounted, RunEnded
+from retinue.output.json_text import encode_json
 from retinue.servers.http.live_runs import BlockUpdate, EndedRun, LiveRunState, StreamingBlocks
-from retinue.servers.http.responses import encode_json
 from retinue.servers.http.schemas import RunRow
 from retinue.sessions.store import LeaseOwner, SessionSummary
 

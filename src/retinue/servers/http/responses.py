@@ -6,11 +6,10 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from retinue.model.errors import ErrorCode, RefusedError
-from retinue.output.untrusted_text import map_strings, replace_surrogates
+from retinue.output.json_text import encode_json
 from retinue.servers.asgi.request_checks import HttpError, Receive, Scope, Send
 from retinue.servers.http.schemas import ErrorDetail, ErrorResponse
 
@@ -55,16 +54,6 @@ ERROR_CODES: Mapping[int, str] = {
     503: "busy",
 }
 INTERNAL_ERROR_MESSAGE = "Internal error of the server; the runs continue. The server's own output has the details."
-
-_encode = msgspec.json.Encoder().encode
-
-
-def encode_json(value: Any) -> bytes:
-    """Encode a value as JSON; lone surrogates, which JSON in UTF-8 cannot express, are replaced."""
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:
-        return _encode(map_strings(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)), replace_surrogates))
 
 
 class JsonResponse(Response):

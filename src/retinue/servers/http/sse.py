@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import anyio
 from msgspec import Struct
 
+from retinue.output.json_text import encode_json
 from retinue.servers.asgi.request_checks import Receive, Send
 from retinue.servers.http.event_feed import EventFeed, FeedEntry
 from retinue.servers.http.inputs import WatchQuery
-from retinue.servers.http.responses import encode_json
 
 MIN_UPDATE_INTERVAL = 0.04
 """Seconds between two chunks to one reader: events in between are sent together."""
