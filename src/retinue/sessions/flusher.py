@@ -6,7 +6,9 @@ the disk within 50 ms or 100 events. Lines that a full disk refused are retried 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -212,6 +214,8 @@ class FileRecord:
         self._on_closed = on_closed
         self._keep_unsaved = keep_unsaved
         self._is_located = opened.number == 1
+        self._has_new_claim = opened.number > 1
+        self._unsynced_paths: list[Path] = []
         self._is_syncing = False
         self._has_events = False
         self._has_ended = False
@@ -316,9 +320,24 @@ class FileRecord:
     def take_unsynced(self) -> UnsyncedFiles | None:
         self._log.flush()
         work = self._writer.take_unsynced()
-        self._is_syncing = work is not None
+        if work is None:
+            return None
+        self._is_syncing = True
+        work.paths = self._take_unsynced_paths()
         return work
+
+    def _take_unsynced_paths(self) -> list[Path]:
+        """Return what makes the run findable by its id after a power cut, beside its own files."""
+        paths, self._unsynced_paths = self._unsynced_paths + self._layout.changed_folders, []
+        self._layout.changed_folders = []
+        claim = self._layout.session(self._pointer.run)
+        if self._has_new_claim and os.path.exists(claim):  # noqa: PTH110 - Path.exists raises where nothing is readable
+            paths += [claim, claim.parent]
+        self._has_new_claim = False
+        return paths
 
     def mark_synced(self, work: UnsyncedFiles) -> None:
         self._is_syncing = False
+        if work.unreached:
+            self._unsynced_paths = work.paths
         self._writer.mark_synced(work)

@@ -48,6 +48,8 @@ class StateLayout:
         self.trash = folder / "trash"
         """Folders being deleted: moved here first, so that a half-deleted session is never seen."""
         self.index = folder / "index.sqlite"
+        self.changed_folders: list[Path] = []
+        """Folders above `sessions` with new entries, to be made durable by the next sync: once for a state folder."""
 
     def session(self, session: str) -> Path:
         return self.sessions / short_id(session)
@@ -96,12 +98,16 @@ def vault_log_folder(vault: Path, root: str) -> Path:
     return vault_logs_folder(vault) / make_safe_name(root)
 
 
-def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents with mode 0700 under any umask; leave an existing folder as it is."""
+def make_folder(path: Path) -> list[Path]:
+    """Create a folder and its missing parents with mode 0700 under any umask, and return those created.
+
+    An existing folder is left as it is.
+    """
     missing, made = [path], None
+    created: list[Path] = []
     while missing:
         try:
-            _make_one(missing[-1])
+            is_new = _make_one(missing[-1])
         except FileNotFoundError:
             # The parent exists and the folder still cannot be created: a path in /proc.
             if missing[-1].parent in {made, missing[-1]}:
@@ -109,16 +115,20 @@ def make_folder(path: Path) -> None:
             missing.append(missing[-1].parent)
         else:
             made = missing.pop()
+            created += [made] if is_new else []
+    return created
 
 
-def _make_one(path: Path) -> None:
+def _make_one(path: Path) -> bool:
+    """Create one folder; return False if it exists."""
     try:
         path.mkdir(0o700)
     except FileExistsError:
         if not path.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
-    else:
-        path.chmod(0o700)
+        return False
+    path.chmod(0o700)
+    return True
 
 
 def open_private(path: Path, flags: int) -> int:
@@ -222,7 +232,7 @@ def claim_id(layout: StateLayout, session: str | None, new_id: Callable[[], str]
     while True:
         fresh = new_id()
         try:
-            _write_claim(layout.session(fresh), session, fresh)
+            _write_claim(layout, session, fresh)
         except FileExistsError:
             continue
         except OSError:
@@ -252,14 +262,15 @@ def write_run_location(layout: StateLayout, claimed: RunPointer, location: RunLo
         _append(path, location, os.O_APPEND)
 
 
-def _write_claim(path: Path, session: str | None, fresh: str) -> None:
+def _write_claim(layout: StateLayout, session: str | None, fresh: str) -> None:
+    path = layout.session(fresh)
     if session is not None:
         _append(path, RunPointer(session, fresh), os.O_EXCL)
         return
     try:
         path.mkdir(0o700)
     except FileNotFoundError:
-        make_folder(path.parent)
+        layout.changed_folders += [created.parent for created in make_folder(path.parent)]
         path.mkdir(0o700)
     path.chmod(0o700)
 

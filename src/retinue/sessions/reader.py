@@ -47,14 +47,15 @@ _MAX_FIRST_LINES = 4
 def read_header(segments: SegmentedFile) -> SegmentHeader | NewerVersion | None:
     """Return the header of the newest segment; None if the record has none.
 
-    A missing or damaged header is derived from the segment before it or from the first event.
+    A missing or damaged header is derived from the last segment before it that has one, or from the first event.
     """
     lines = _read_first_lines(segments.newest)
     if lines and (found := parse_segment_header(lines[0])):
         return found
     older = segments.list_closed()
-    if older and (before := _read_first_lines(segments.segment_path(older[-1]))):
-        match parse_segment_header(before[0]):
+    for number in reversed(older):  # after a power cut several may be empty
+        before = _read_first_lines(segments.segment_path(number))
+        match parse_segment_header(before[0]) if before else None:
             case SegmentHeader() as found:
                 return replace(found, part=older[-1] + 1)
             case NewerVersion() as newer:

@@ -50,6 +50,8 @@ class UnsyncedFiles(Struct):
     """Files of segments that rotation closed; they are no longer written."""
     folders: list[Path]
     """Folders with new entries."""
+    paths: list[Path] = []
+    """A claim, and folders above the record: a folder that may be entered but not read cannot be synced."""
     error: OSError | None = None
     unreached: OSError | None = None
     """The error of a folder that could not even be opened; that can be retried."""
@@ -263,15 +265,15 @@ class RecordWriter:
 
 
 def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
-    """Sync files and folders, each folder once, and set the error of each piece of work that failed."""
+    """Sync files and folders, each path once, and set the error of each piece of work that failed."""
     synced: set[Path] = set()
     for unsynced in work:
         try:
             for descriptor in (*unsynced.closed, *unsynced.files):
                 _sync(sync_file, descriptor)
-            for folder in unsynced.folders:
-                if folder not in synced and _sync_folder(folder, unsynced):
-                    synced.add(folder)
+            for path in (*unsynced.paths, *unsynced.folders):
+                if path not in synced and _sync_path(path, unsynced, is_optional=path in unsynced.paths):
+                    synced.add(path)
         except OSError as error:
             unsynced.error = error
         finally:
@@ -279,12 +281,13 @@ def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
                 os.close(descriptor)
 
 
-def _sync_folder(folder: Path, unsynced: UnsyncedFiles) -> bool:
-    """Sync a folder; return False if it could not be opened."""
+def _sync_path(path: Path, unsynced: UnsyncedFiles, *, is_optional: bool) -> bool:
+    """Sync a folder or a claim; return False if it could not be opened."""
     try:
-        descriptor = open_folder(folder)
+        descriptor = open_folder(path)
     except OSError as error:
-        unsynced.unreached = error
+        if not (is_optional and isinstance(error, PermissionError)):
+            unsynced.unreached = error
         return False
     try:
         _sync(os.fsync, descriptor)
