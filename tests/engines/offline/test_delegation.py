@@ -11,7 +11,7 @@ from tests.support.delegation_reports import SPAWN, answers, ends
 
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
-from retinue.engines.offline.rule_model import TaskSplit, split_task
+from retinue.engines.offline.rule_model import split_task
 from retinue.model.events import RunQueued, ToolCalled
 from retinue.model.runs import RemovedTool
 from retinue.model.tasks import Plan, Task
@@ -23,26 +23,26 @@ LEAD = Agent(name="lead", body="You lead.", tools=("read", "grep", "find", "ls",
 @pytest.mark.parametrize(
     ("task", "expected"),
     [
-        ("Where is the bus?", TaskSplit((), "Where is the bus?")),
-        ("ask explorer: Where is the bus?", TaskSplit((("explorer", "Where is the bus?"),))),
-        ("Delegate to reviewer: Review bus.py", TaskSplit((("reviewer", "Review bus.py"),))),
-        ("- Please ask `qa.2`: Test it", TaskSplit((("qa.2", "Test it"),))),
-        ("ask lead: ask explorer: x", TaskSplit((("lead", "ask explorer: x"),))),
-        ("1. ask a: x\n2) ask b: y\n", TaskSplit((("a", "x"), ("b", "y")))),
-        ("ask a:\n  ask b: x\n  ask c: y", TaskSplit((("a", "ask b: x\nask c: y"),))),
+        ("Where is the bus?", ([], "Where is the bus?")),
+        ("ask explorer: Where is the bus?", ([("explorer", "Where is the bus?")], "")),
+        ("Delegate to reviewer: Review bus.py", ([("reviewer", "Review bus.py")], "")),
+        ("- Please ask `qa.2`: Test it", ([("qa.2", "Test it")], "")),
+        ("ask lead: ask explorer: x", ([("lead", "ask explorer: x")], "")),
+        ("1. ask a: x\n2) ask b: y\n", ([("a", "x"), ("b", "y")], "")),
+        ("ask a:\n  ask b: x\n  ask c: y", ([("a", "ask b: x\nask c: y")], "")),
         (
             "ask a: x\n\n  more of x\nask b: y",
-            TaskSplit((("a", "x\n\nmore of x"), ("b", "y"))),
+            ([("a", "x\n\nmore of x"), ("b", "y")], ""),
         ),
         (
             "Find the bus.\nask a: x\nAnd the tests?",
-            TaskSplit((("a", "x"),), "Find the bus.\nAnd the tests?"),
+            ([("a", "x")], "Find the bus.\nAnd the tests?"),
         ),
         # These name no agent or no task.
-        ("ask a:", TaskSplit((), "ask a:")),
-        ("Why does it ask explorer: twice?", TaskSplit((), "Why does it ask explorer: twice?")),
-        ("ask for it", TaskSplit((), "ask for it")),
-        ("", TaskSplit()),
+        ("ask a:", ([], "ask a:")),
+        ("Why does it ask explorer: twice?", ([], "Why does it ask explorer: twice?")),
+        ("ask for it", ([], "ask for it")),
+        ("", ([], "")),
     ],
 )
 def test_line_that_names_an_agent_is_delegated(task, expected):
@@ -52,9 +52,9 @@ def test_line_that_names_an_agent_is_delegated(task, expected):
 @given(st.text(alphabet=st.sampled_from(list("ask a:\n\t-1.x`")), max_size=200))
 @settings(max_examples=200, deadline=None)
 def test_delegated_parts_are_never_empty(task):
-    found = split_task(task)
-    assert all(agent and part.strip() for agent, part in found.delegated)
-    assert found.delegated or found.rest == "\n".join(task.splitlines()).strip()
+    delegated, rest = split_task(task)
+    assert all(agent and part.strip() for agent, part in delegated)
+    assert delegated or rest == "\n".join(task.splitlines()).strip()
 
 
 @pytest.fixture

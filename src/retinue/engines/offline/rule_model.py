@@ -9,53 +9,27 @@ ask lead:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from textwrap import dedent
 
-from msgspec import Struct
-
 from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
-from retinue.engines.offline.report import HONESTY, find_role, render_report
-from retinue.engines.offline.search import ToolRequest, ToolResponse, ToolSteps, parse_question, search
+from retinue.engines.offline import CAPABILITIES
+from retinue.engines.offline.report import HONESTY, render_report
+from retinue.engines.offline.search import MAX_TASK, FileSearch, ToolCall, ToolSteps
 from retinue.model.events import Text, TextDelta
 from retinue.model.results import Usage
-from retinue.model.runs import Message, RunSpec, ToolArguments, ToolUse
+from retinue.model.runs import RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 
 MODEL = "offline-rules"
 SPAWN_TOOL = "spawn_subagent"
-LOCAL_TOOLS = frozenset({"read", "grep", "find", "ls"})
 _NO_TOOLS = f"{HONESTY}: none of `read`, `grep`, `find` and `ls` was granted, so no file could be read."
-_MAX_TASK = 20_000
-"""Characters of a task that are examined."""
-_DELEGATED_LINE = re.compile(
-    r"(?P<indent>[ \t]*)(?:(?:[-*]|\d+[.)])[ \t]+)?(?:please[ \t]+)?(?:ask|delegate[ \t]+to)[ \t]+"
-    r"(?P<quote>[`\"']?)(?P<agent>\w[\w.-]*)(?P=quote)[ \t]*:(?P<task>.*)",
-    re.IGNORECASE,
+_DELEGATED_TASK = re.compile(
+    r"^(?P<indent>[ \t]*)(?:(?:[-*]|\d+[.)])[ \t]+)?(?:please[ \t]+)?(?:ask|delegate[ \t]+to)[ \t]+"
+    r"(?P<quote>[`\"']?)(?P<agent>\w[\w.-]*)(?P=quote)[ \t]*:"
+    r"(?P<task>.*)(?P<more>(?:\n(?:[ \t]*$|(?P=indent)[ \t]+\S.*))*)\n?",
+    re.IGNORECASE | re.MULTILINE,
 )
-_USER_MESSAGE = re.compile(
-    r"^User: (.*?)(?=^(?:User|Assistant|Tool Call|Tool Result): |^--- Run \d|^\[Error: |\Z)", re.MULTILINE | re.DOTALL
-)
-"""A message of the user in a prompt that quotes earlier runs."""
-
-
-class FinalAnswer(Struct, frozen=True):
-    text: str
-    is_error: bool = False
-
-
-class TaskSplit(Struct, frozen=True):
-    """A task divided into the parts for other agents and the rest."""
-
-    delegated: tuple[tuple[str, str], ...] = ()
-    """Agent and task of each part."""
-    rest: str = ""
-
-    @property
-    def arguments(self) -> ToolArguments:
-        """Arguments of the spawn tool; several parts run in parallel."""
-        tasks = [{"agent": agent, "task": task} for agent, task in self.delegated]
-        return tasks[0] if len(tasks) == 1 else {"mode": "parallel", "tasks": tasks}
+"""A line that names an agent, with the lines indented below it."""
 
 
 class RuleModel:
@@ -65,98 +39,72 @@ class RuleModel:
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
-        self._steps: ToolSteps[FinalAnswer] | None = None
-        self._requests: Sequence[ToolRequest] = ()
-        self._calls = 0
+        self._steps: ToolSteps[tuple[str, bool]] | None = None
+        self._pending = self._calls = 0
 
     async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         tools = frozenset(tool.name for tool in request.tools)
         try:
             if self._steps is None:
-                self._steps = answer_task(self._spec, tools & LOCAL_TOOLS)
-                self._requests = next(self._steps)
+                self._steps = answer_task(self._spec, tools & CAPABILITIES.tools)
+                calls = next(self._steps)
             else:
-                self._requests = self._steps.send(_collect_responses(self._requests, request.messages))
+                calls = self._steps.send(request.messages[len(request.messages) - self._pending :])
         except StopIteration as end:
-            answer: FinalAnswer = end.value
+            text, is_error = end.value
         else:
-            return _make_reply(*(self._make_call(each.tool, each.args) for each in self._requests))
+            self._pending = len(calls)
+            return _make_reply(*map(self._make_call, calls))
         if FINALIZE_TOOL in tools:
-            result = {"status": "ERROR", "error": answer.text}
-            if not answer.is_error:
-                result = {"status": "SUCCESS", "result": answer.text}
-            return _make_reply(self._make_call(FINALIZE_TOOL, result))
-        for line in answer.text.splitlines(keepends=True):
+            result = {"status": "ERROR", "error": text} if is_error else {"status": "SUCCESS", "result": text}
+            return _make_reply(self._make_call((FINALIZE_TOOL, result)))
+        for line in text.splitlines(keepends=True):
             await on_delta(TextDelta(line))
-        return _make_reply(Text(answer.text))
+        return _make_reply(Text(text))
 
-    def _make_call(self, tool: str, args: ToolArguments) -> ToolUse:
+    def _make_call(self, call: ToolCall) -> ToolUse:
         self._calls += 1
-        return ToolUse(f"{self._spec.run[:8]}-{self._calls}", tool, args)
-
-
-def answer_task(spec: RunSpec, tools: frozenset[str]) -> ToolSteps[FinalAnswer]:
-    """Yield the tool calls of each turn, receive their results, and return the answer."""
-    split = split_task(spec.task) if SPAWN_TOOL in spec.grant.tools else TaskSplit(rest=spec.task)
-    delegated = ""
-    if split.delegated:
-        (response,) = yield [ToolRequest(SPAWN_TOOL, split.arguments)]
-        agents = ", ".join(dict.fromkeys(agent for agent, _ in split.delegated))
-        delegated = f"asked {agents}:\n\n{response.text}"
-        if not split.rest:
-            return FinalAnswer(f"{HONESTY}; {delegated}", response.is_error)
-    text = _NO_TOOLS
-    if tools:
-        role = find_role(spec.agent.name, split.rest)
-        question = parse_question(split.rest, _earlier_tasks(spec), prefers=role.prefers)
-        text = render_report(role, (yield from search(question, tools)))
-    return FinalAnswer(f"{text}\n\nAlso {delegated}" if delegated else text, is_error=not tools)
-
-
-def split_task(task: str) -> TaskSplit:
-    """Divide a task; lines indented below a delegated line belong to it."""
-    delegated, rest = list[tuple[str, str]](), list[str]()
-    for block in _iter_blocks(task[:_MAX_TASK].splitlines()):
-        found = _DELEGATED_LINE.fullmatch(block[0])
-        text = "\n".join([found["task"].strip(), dedent("\n".join(block[1:]))]).strip() if found else ""
-        if found and text:
-            delegated.append((found["agent"], text))
-        else:
-            rest += block
-    return TaskSplit(tuple(delegated), "\n".join(rest).strip())
-
-
-def _iter_blocks(lines: list[str]) -> Iterator[list[str]]:
-    """Yield each delegated line with the lines that belong to it, and every other line alone."""
-    block: list[str] = []
-    indent = -1
-    for line in lines:
-        own_indent = len(line) - len(line.lstrip())
-        if indent >= 0 and (not line.strip() or own_indent > indent):
-            block.append(line)
-            continue
-        if block:
-            yield block
-        block, indent = [line], own_indent if _DELEGATED_LINE.fullmatch(line) else -1
-    if block:
-        yield block
-
-
-def _earlier_tasks(spec: RunSpec) -> list[str]:
-    """Return the prompt and the user's earlier messages, newest first."""
-    history = [message.text for message in reversed(spec.history) if message.role == "user"]
-    if not (spec.resumes and spec.prompt.startswith("Previously:\n\n")):
-        return [spec.prompt, *history]
-    quoted, _, newest = spec.prompt.partition("\n\nInstructions:\n\n")
-    return [newest, *reversed(_USER_MESSAGE.findall(quoted)), *history]
-
-
-def _collect_responses(requests: Sequence[ToolRequest], messages: Sequence[Message]) -> list[ToolResponse]:
-    results = messages[len(messages) - len(requests) :]
-    return [
-        ToolResponse(request, result.text, result.is_error) for request, result in zip(requests, results, strict=True)
-    ]
+        return ToolUse(f"{self._spec.run[:8]}-{self._calls}", *call)
 
 
 def _make_reply(*content: Text | ToolUse) -> ModelReply:
     return ModelReply(content=content, model=MODEL, usage=Usage(cost=0.0))
+
+
+def answer_task(spec: RunSpec, tools: frozenset[str]) -> ToolSteps[tuple[str, bool]]:
+    """Yield the tool calls of each turn, receive their results, and return the answer and whether it is an error."""
+    parts, rest = split_task(spec.task) if SPAWN_TOOL in spec.grant.tools else ([], spec.task)
+    delegated = ""
+    if parts:
+        tasks = [{"agent": agent, "task": task} for agent, task in parts]
+        (result,) = yield [(SPAWN_TOOL, tasks[0] if len(tasks) == 1 else {"mode": "parallel", "tasks": tasks})]
+        delegated = f"asked {', '.join(dict.fromkeys(agent for agent, _ in parts))}:\n\n{result.text}"
+        if not rest:
+            return f"{HONESTY}; {delegated}", result.is_error
+    text = _NO_TOOLS
+    if tools:
+        search = FileSearch(rest, _earlier_tasks(spec), spec.agent.name)
+        yield from search.run(tools)
+        text = render_report(spec.agent.name, search)
+    return f"{text}\n\nAlso {delegated}" if delegated else text, not tools
+
+
+def split_task(task: str) -> tuple[list[tuple[str, str]], str]:
+    """Divide a task into the agents and tasks that its lines name, and the rest."""
+    delegated: list[tuple[str, str]] = []
+
+    def take(found: re.Match[str]) -> str:
+        text = "\n".join([found["task"].strip(), dedent(found["more"][1:])]).strip()
+        if text:
+            delegated.append((found["agent"], text))
+        return "" if text else found[0]
+
+    rest = _DELEGATED_TASK.sub(take, "\n".join(task[:MAX_TASK].splitlines()))
+    return delegated, rest.strip()
+
+
+def _earlier_tasks(spec: RunSpec) -> list[str]:
+    """Return the user's earlier messages, newest first: those of the history, or that the prompt quotes."""
+    quoted = re.findall(r"^User: (.*)", spec.prompt, re.MULTILINE) if spec.resumes else []
+    history = [message.text for message in spec.history if message.role == "user"]
+    return [*(quoted[::-1] or [spec.prompt]), *history[::-1]]
