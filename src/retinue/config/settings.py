@@ -128,6 +128,9 @@ class ProjectPolicy(Enum):
     IGNORED = "ignored"
 
 
+MAX_DOLLARS = 1e9
+
+
 class SettingRule(Struct, frozen=True):
     """Range, choices and project policy of one setting."""
 
@@ -177,7 +180,7 @@ SETTING_RULES: Mapping[str, SettingRule] = {
     "max_spawns": SettingRule(low=1, high=10**9, note="maximum runs that agents start below one call"),
     "max_turns": SettingRule(zero_is_off=True, note="maximum assistant messages of a run; 0 is off"),
     "max_tokens": SettingRule(zero_is_off=True, note="maximum tokens of a run; 0 is off"),
-    "max_cost": SettingRule(zero_is_off=True, note="maximum cost of a run in dollars; 0 is off"),
+    "max_cost": SettingRule(high=MAX_DOLLARS, zero_is_off=True, note="maximum cost of a run in dollars; 0 is off"),
     "max_conversation_turns": SettingRule(
         zero_is_off=True, note="maximum messages of all runs of a conversation; 0 is off"
     ),
@@ -185,7 +188,7 @@ SETTING_RULES: Mapping[str, SettingRule] = {
         zero_is_off=True, note="maximum tokens of all runs of a conversation; 0 is off"
     ),
     "max_conversation_cost": SettingRule(
-        zero_is_off=True, note="maximum cost of all runs of a conversation in dollars; 0 is off"
+        high=MAX_DOLLARS, zero_is_off=True, note="maximum cost of all runs of a conversation in dollars; 0 is off"
     ),
     "allow_write": SettingRule(in_project=_NEVER, note="whether agents may have tools that write or execute"),
     "fetch_private_addresses": SettingRule(

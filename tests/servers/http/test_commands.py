@@ -62,6 +62,8 @@ async def test_failed_run_is_a_successful_request(serve):
         ({**TASK, "maxDepth": -1}, 400, "invalid_input"),
         ({**TASK, "timeout": 0}, 400, "invalid_input"),
         ({**TASK, "maxCost": -3}, 400, "invalid_input"),
+        ({**TASK, "maxCost": 1_000_000_001}, 400, "invalid_input"),
+        ({**TASK, "maxCost": 2**53 + 1}, 400, "invalid_input"),
         ({**TASK, "files": "a.py"}, 400, "invalid_input"),
         ({**TASK, "engine": ""}, 400, "invalid_input"),
         ({"agent": "explorer", "task": "x" * 2**21}, 400, "invalid_input"),

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from retinue.ipc.federation import POLL_INTERVAL
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import Text, TextDelta
 from retinue.servers.asgi.request_checks import MAX_BODY_BYTES, AllowedHosts, HttpError
-from retinue.servers.asgi.serving import bind_socket, serve_http
+from retinue.servers.asgi.serving import bind_socket, count_usable_connections, serve_http
 from retinue.servers.http.app import AssetFolder, HttpApp
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.event_feed import MAX_DELTA_BYTES, MAX_EVENT_BYTES, EventFeed
@@ -78,7 +78,9 @@ def open_site(place: Path, tmp_path: Path) -> Open:
     """Return `open_site(*script)`, which opens a server on a real socket."""
 
     @asynccontextmanager
-    async def serving(*script: Any, patience: float = 30.0) -> AsyncIterator[RunningServer]:
+    async def serving(
+        *script: Any, patience: float = 30.0, max_connections: int | None = None
+    ) -> AsyncIterator[RunningServer]:
         with bind_socket(0) as bound:
             port = bound.getsockname()[1]
             async with (
@@ -86,7 +88,9 @@ def open_site(place: Path, tmp_path: Path) -> Open:
                 open_server(retinue, AllowedHosts(port), port, f"http://127.0.0.1:{port}") as server,
                 anyio.create_task_group() as group,
             ):
-                group.start_soon(lambda: serve_http(server.app, bound, idle_timeout=patience))
+                group.start_soon(
+                    lambda: serve_http(server.app, bound, idle_timeout=patience, max_connections=max_connections)
+                )
                 yield RunningServer(port, server)
                 group.cancel_scope.cancel()
 
@@ -282,6 +286,34 @@ async def test_two_hundred_watchers_are_served_and_released(open_site):
         with anyio.fail_after(PATIENCE):
             while server.server.feed.watchers:
                 assert await server.is_healthy()
+
+
+async def test_silent_connections_shut_nobody_out(open_site):
+    async with open_site(reply("done"), max_connections=40) as server, AsyncExitStack() as stack:
+        stream = await stack.enter_async_context(await server.connect())
+        await stream.send(server.head("GET /api/v1/events"))
+        assert await stream.receive()
+        for _ in range(100):
+            await stack.enter_async_context(await server.connect())
+            assert await server.is_healthy()
+        body = json.dumps(TASK).encode()
+        begin = server.head("POST /api/v1/runs", f"Content-Type: {JSON}", f"Content-Length: {len(body)}")
+        assert (await server.send(begin.replace(b"Host", b"Connection: close\r\nHost", 1) + body))[9:12] == b"202"
+        assert b"run_queued" in await stream.receive()
+
+
+async def test_connections_that_all_have_requests_are_limited(open_site):
+    async with open_site(reply("done"), max_connections=8) as server, AsyncExitStack() as stack:
+        for _ in range(7):
+            stream = await stack.enter_async_context(await server.connect())
+            await stream.send(server.head("GET /api/v1/events"))
+            assert (await stream.receive())[9:12] == b"200"
+        assert await server.status("GET /api/v1/health") == 503
+
+
+def test_server_leaves_half_of_the_descriptors_to_runs(monkeypatch):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (256, 1024))
+    assert count_usable_connections() == 128
 
 
 def test_connections_have_tcp_nodelay():

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from asyncio import Transport
+import typing
+from asyncio import Protocol, Transport
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,9 @@ from retinue.servers.lifecycle import ServerStartError
 
 LOCAL_HOST = "127.0.0.1"
 MAX_CONNECTIONS = 1024
+"""Connections at once; half of the descriptors of this process if those are fewer."""
+RESERVED_CONNECTIONS = 16
+"""Connections that are reserved for clients who send requests: beyond the rest, the oldest silent one is closed."""
 SHUTDOWN_TIMEOUT = 5.0
 """Seconds until every connection is closed."""
 
@@ -48,39 +52,32 @@ def bind_socket(port: int, host: str = LOCAL_HOST) -> socket.socket:
     return bound
 
 
-async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float = BODY_TIMEOUT) -> None:
+def count_usable_connections() -> int:
+    """Return how many connections this process may have, so that descriptors are left for runs."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return MAX_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else min(MAX_CONNECTIONS, soft // 2)
+
+
+async def serve_http(
+    app: AsgiApp,
+    bound: socket.socket,
+    *,
+    idle_timeout: float = BODY_TIMEOUT,
+    max_connections: int | None = None,
+) -> None:
     """Serve an ASGI application on a socket until cancelled; requests in flight have a moment to end.
 
     A connection is closed if no complete request arrives on it within `idle_timeout`, or if its reader takes nothing
-    for as long. uvicorn itself has neither timeout.
+    for as long. uvicorn itself has neither timeout. Connections without a request make room for new ones, so that
+    silent clients shut nobody out.
     """
     import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-    class TimeoutProtocol(H11Protocol):
-        """A connection with a timeout for requests and for readers."""
-
-        def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._drained = 0
-            self.loop.call_later(idle_timeout, self._close_if_stalled, _ConnectionState())
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._drained += 1
-
-        def _close_if_stalled(self, before: _ConnectionState) -> None:
-            """Close a connection where nothing has moved since the last check and no response is being made."""
-            cycle: RequestResponseCycle | None = self.cycle
-            now = _ConnectionState(cycle, self._drained, self.transport.get_write_buffer_size())
-            if before.unsent and now.drained == before.drained and now.unsent >= before.unsent:
-                # Not close(): that would wait for the reader again.
-                self.transport.abort()
-                return
-            if cycle is before.cycle and (cycle is None or cycle.response_complete):
-                self.transport.close()
-            if now.unsent or not self.transport.is_closing():
-                self.loop.call_later(idle_timeout, self._close_if_stalled, now)
+    limit = max_connections or count_usable_connections()
 
     class SignalFreeServer(uvicorn.Server):
         """A server that installs no signal handlers."""
@@ -91,7 +88,7 @@ async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float 
 
     config = uvicorn.Config(
         app,
-        http=TimeoutProtocol,
+        http=_make_protocol(idle_timeout, _ConnectionRoom(limit - RESERVED_CONNECTIONS)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -99,7 +96,7 @@ async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float 
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
+        limit_concurrency=limit,
         timeout_graceful_shutdown=1,
     )
     serving = SignalFreeServer(config)
@@ -108,3 +105,71 @@ async def serve_http(app: AsgiApp, bound: socket.socket, *, idle_timeout: float 
     finally:
         with anyio.move_on_after(SHUTDOWN_TIMEOUT, shield=True):
             await serving.shutdown()
+
+
+class _OpenConnection(typing.Protocol):
+    transport: Transport
+
+    @property
+    def is_answering(self) -> bool: ...
+
+
+class _ConnectionRoom:
+    """The open connections, oldest first. A silent one makes room when there are too many."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._opened: dict[_OpenConnection, None] = {}
+
+    def enter(self, connection: _OpenConnection) -> None:
+        """Add a connection, and close the oldest other one without a request if there are too many."""
+        silent = (each for each in self._opened if not each.is_answering)
+        if len(self._opened) >= self._limit and (oldest := next(silent, None)):
+            self.leave(oldest)
+            oldest.transport.abort()
+        self._opened[connection] = None
+
+    def leave(self, connection: _OpenConnection) -> None:
+        self._opened.pop(connection, None)
+
+
+def _make_protocol(idle_timeout: float, room: _ConnectionRoom) -> type[Protocol]:
+    """Return the class of a connection that times out and makes room for others."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+    class TimeoutProtocol(H11Protocol):
+        """A connection with a timeout for requests and for readers."""
+
+        def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            room.enter(self)
+            self._drained = 0
+            self.loop.call_later(idle_timeout, self._close_if_stalled, _ConnectionState())
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            room.leave(self)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._drained += 1
+
+        @property
+        def is_answering(self) -> bool:
+            cycle: RequestResponseCycle | None = self.cycle
+            return cycle is not None and not cycle.response_complete
+
+        def _close_if_stalled(self, before: _ConnectionState) -> None:
+            """Close a connection where nothing has moved since the last check and no response is being made."""
+            cycle: RequestResponseCycle | None = self.cycle
+            now = _ConnectionState(cycle, self._drained, self.transport.get_write_buffer_size())
+            if before.unsent and now.drained == before.drained and now.unsent >= before.unsent:
+                # Not close(): that would wait for the reader again.
+                self.transport.abort()
+                return
+            if cycle is before.cycle and not self.is_answering:
+                self.transport.close()
+            if now.unsent or not self.transport.is_closing():
+                self.loop.call_later(idle_timeout, self._close_if_stalled, now)
+
+    return TimeoutProtocol

@@ -31,6 +31,7 @@ from retinue.servers.asgi.request_checks import (
 )
 from retinue.servers.http.auth import Authenticator
 from retinue.servers.http.event_feed import EventFeed
+from retinue.servers.http.idempotency import IDEMPOTENCY_HEADER, parse_key
 from retinue.servers.http.inputs import EmptyBody, EmptyQuery, LoginBody, parse_body, parse_query
 from retinue.servers.http.installation import LoginResponse
 from retinue.servers.http.openapi import build_document
@@ -117,7 +118,6 @@ def _make_file(suffix: str, body: bytes) -> StaticFile:
     return StaticFile(CONTENT_TYPES[suffix], tag, body, packed if len(packed) < len(body) else None)
 
 
-WRITE_METHODS = frozenset({"POST", "DELETE"})
 READ_METHODS = frozenset({"GET", "HEAD"})
 ALLOWED_FETCH_SITES = frozenset({None, "same-origin", "none"})
 """Values of Sec-Fetch-Site for requests from our own pages, or typed by hand."""
@@ -180,11 +180,10 @@ class HttpApp:
         """
         headers, method, path = validate_headers(scope), scope["method"], scope["path"]
         self._allowed_hosts.check(headers)
-        if method in WRITE_METHODS and not is_json(single_header(headers, "content-type")):
-            raise HttpError(415, "Send application/json.")
         if not path.startswith(f"{API_BASE}/") and path != API_BASE:
             return await self._find_asset(method, path, headers)
         if (method, path) == ("POST", f"{API_BASE}/login"):
+            _require_json(headers)
             cookie = await self._authenticator.log_in(parse_body(await read_body(receive), LoginBody))
             return JsonResponse(LoginResponse(), headers={"set-cookie": cookie})
         await self._authenticator.authenticate(headers)
@@ -244,8 +243,12 @@ class _Endpoint:
         if route.query is not EmptyQuery:
             arguments.append(query)
         if route.body:
+            _require_json(read_headers(scope))
             body = parse_body(await read_body(receive), route.body)
             arguments += [] if route.body is EmptyBody else [body]
+        if route.takes_idempotency_key:
+            header = IDEMPOTENCY_HEADER.lower()
+            arguments.append(parse_key([value for name, value in read_headers(scope) if name == header]))
         value = route.handle(*arguments)
         value = await value if isawaitable(value) else value
         if isinstance(value, EventStream):
@@ -263,6 +266,12 @@ class _Endpoint:
             stream.resume_after(last)
         await read_body(receive)
         await send_events(self._feed, stream, receive, send)
+
+
+def _require_json(headers: Headers) -> None:
+    # A form of another site cannot have this type.
+    if not is_json(single_header(headers, "content-type")):
+        raise HttpError(415, "Send application/json.")
 
 
 async def _refuse_unknown_route(*_: object) -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import anyio
+import anyio.to_thread
+import msgspec
 from anyio.abc import TaskGroup
 from msgspec import structs
 
@@ -23,6 +26,7 @@ from retinue.model.runs import RunSpec
 from retinue.model.tasks import CallContext, FileSlice, Mode, Plan, Task
 from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
+from retinue.servers.http.idempotency import KeyStore
 from retinue.servers.http.inputs import (
     ExtendBody,
     ResumeBody,
@@ -140,18 +144,51 @@ class RunCommands:
         self._queries = queries
         self._group = group
         self._plans: dict[str, RunningPlan] = {}
+        self._keys = KeyStore(retinue.state / "requests")
+        self._keyed_starts: dict[str, anyio.Event] = {}
+        """The starts in progress, by idempotency key."""
 
     # -- starting ----------------------------------------------------------------------------------
 
-    async def start(self, body: StartRunBody) -> schemas.StartResponse:
-        """Start a run, and return when it is recorded.
+    async def start(self, body: StartRunBody, idempotency_key: str | None = None) -> schemas.StartResponse:
+        """Start a run, and return when it is recorded; return the run of an earlier request with the same key.
 
         Raises:
             RefusedError: nothing was started.
+            HttpError: the key belongs to another request.
         """
+        if idempotency_key is None:
+            return schemas.StartResponse(run=await self._start_run(body))
+        while running := self._keyed_starts.get(idempotency_key):
+            await running.wait()
+        self._keyed_starts[idempotency_key] = ended = anyio.Event()
+        try:
+            return schemas.StartResponse(run=await self._start_once(body, idempotency_key))
+        finally:
+            del self._keyed_starts[idempotency_key]
+            ended.set()
+
+    async def _start_run(self, body: StartRunBody, root: str | None = None) -> schemas.RunRow:
         plan = Plan(tasks=(self._resolve_cwd(to_task(body)),))
-        (row,) = await self._start_plan_runs(plan, self._make_call("single", body))
-        return schemas.StartResponse(run=row)
+        (row,) = await self._start_plan_runs(plan, self._make_call("single", body, root=root))
+        return row
+
+    async def _start_once(self, body: StartRunBody, key: str) -> schemas.RunRow:
+        claimed = await anyio.to_thread.run_sync(self._keys.claim, key, msgspec.json.encode(body))
+        try:
+            run = claimed.run or await self._queries.find_first_run(claimed.start.root)
+            if run:
+                return await self._queries.load_row(run)
+            try:
+                row = await self._start_run(body, claimed.start.root)
+            except RefusedError:
+                claimed.forget()
+                raise
+            with suppress(OSError):  # the run is found by its conversation
+                await anyio.to_thread.run_sync(claimed.record_run, row.run)
+            return row
+        finally:
+            claimed.close()
 
     async def resume(self, name: str, body: ResumeBody) -> schemas.StartResponse:
         """Start another run in the session of a run.

@@ -14,6 +14,7 @@ from msgspec import Struct, inspect
 
 from retinue import __version__
 from retinue.model.event_codec import event_schema as schema_of_events
+from retinue.servers.http.idempotency import IDEMPOTENCY_HEADER, KEY_PATTERN, MAX_KEY_CHARS
 from retinue.servers.http.inputs import LoginBody, WatchQuery
 from retinue.servers.http.installation import LoginResponse
 from retinue.servers.http.live_runs import BlockUpdate
@@ -188,6 +189,9 @@ def _route_operation(route: ApiRoute, known: dict[type[Struct], Any]) -> dict[st
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": {str(route.status): _responses(route, known), **_error_responses(has_body=bool(route.body))},
     }
+    if route.takes_idempotency_key:
+        reused = {**operation["responses"]["409"], "description": "The idempotency key was used with another body."}
+        operation["responses"]["422"] = reused
     if route.body:
         content = {"application/json": {"schema": known[route.body]}}
         operation["requestBody"] = {"required": True, "content": content}
@@ -256,6 +260,18 @@ def _header_parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:
         about = "The id of the last received message; takes precedence over `after`."
         schema = {"type": "string"}
         yield {"name": "Last-Event-ID", "in": "header", "required": False, "schema": schema, "description": about}
+
+    if route.takes_idempotency_key:
+        about = (
+            "A request with the key of an earlier one starts nothing and gets its run, for a day and after restarts."
+        )
+        yield {
+            "name": IDEMPOTENCY_HEADER,
+            "in": "header",
+            "required": False,
+            "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS, "pattern": KEY_PATTERN},
+            "description": about,
+        }
 
 
 def _operation_id(route: ApiRoute) -> str:

@@ -72,6 +72,22 @@ class RunQueries:
                 return summary, stamped.origin.run
         return summary, summary.latest.run
 
+    async def find_first_run(self, root: str) -> str | None:
+        """Return the first run of a conversation; None if it has none."""
+        rows, _ = await self._runs.list_under_root(root, MAX_TREE_RUNS)
+        first = min((row for row in rows if row.parent_run is None), key=lambda row: row.created, default=None)
+        return first.session if first else None  # the id of its first run, too
+
+    async def load_row(self, name: str) -> schemas.RunRow:
+        """Return the row of a run.
+
+        Raises:
+            RefusedError: `session_not_found`.
+        """
+        summary, run = await self.find_run(name)
+        detail, _ = await self._load_detail(summary, run)
+        return await self._build_row(summary, run, detail)
+
     async def load_run(self, name: str) -> schemas.RunDetail:
         """Return everything about a run but its events."""
         summary, run = await self.find_run(name)

@@ -48,9 +48,11 @@ ERROR_CODES: Mapping[int, str] = {
     404: "not_found",
     405: "method_not_allowed",
     408: "timeout",
+    409: "conflict",
     413: "too_large",
     415: "unsupported_media_type",
     421: "misdirected",
+    422: "conflict",
     503: "busy",
 }
 INTERNAL_ERROR_MESSAGE = "Internal error of the server; the runs continue. The server's own output has the details."

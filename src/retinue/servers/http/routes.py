@@ -40,6 +40,7 @@ class ApiRoute(Struct, frozen=True):
     body: type[Struct] | None
     status: int
     media: tuple[str, ...]
+    takes_idempotency_key: bool = False
 
 
 def make_route(
@@ -56,7 +57,16 @@ def make_route(
     response = types["return"] if issubclass(types["return"], Struct) else None
     body = types.get("body") or (inputs.EmptyBody if method == "POST" else None)
     return ApiRoute(
-        method, path, summary, handle, response, types.get("query", inputs.EmptyQuery), body, status, media
+        method,
+        path,
+        summary,
+        handle,
+        response,
+        types.get("query", inputs.EmptyQuery),
+        body,
+        status,
+        media,
+        "idempotency_key" in types,
     )
 
 
