@@ -66,12 +66,10 @@ class Retinue(StoredSessions):
         root: str | None = None,
         client: str | None = None,
         offline_may_answer: bool = False,
-        owns_process: bool = False,
     ) -> None:
         """Prepare a Retinue; arguments replace what the process has.
 
         With `client` it finds and continues only the sessions of this client in the state folder.
-        With `owns_process` nothing else in the program starts processes, so all orphans belong to its agents.
 
         Raises:
             ValueError: a setting does not exist, or cannot have this value.
@@ -87,7 +85,6 @@ class Retinue(StoredSessions):
             engines=engines,
             store=store,
             client=client,
-            owns_process=owns_process,
         )
         super().__init__(self._parts.store)
         self.client = client
@@ -95,7 +92,6 @@ class Retinue(StoredSessions):
         self._root = root or make_client_root(client, os.urandom(16).hex())
         self._resumes_root = root is not None
         self._offline_may_answer = offline_may_answer
-        self._owns_process = owns_process
         self._active_orchestrator: Orchestrator | None = None
         self._lifetime: AbstractAsyncContextManager[Orchestrator] | None = None
         self.recovered_sessions: Sequence[SessionSummary] = ()
@@ -398,7 +394,7 @@ class Retinue(StoredSessions):
         """How the processes of an agent are held together here, and a sentence about it."""
         from retinue.engines.process.supervisor import detect_containment
 
-        return detect_containment(owns_process=self._owns_process)
+        return detect_containment()
 
     def automatic_engine(self) -> EngineInfo | None:
         """Return the engine that `auto` uses for a run whose call and agent name no model; None if none is ready."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,6 @@ from retinue.sessions.store import SessionStore
 from retinue.toolsets.base import Toolset
 
 if TYPE_CHECKING:
-    from retinue.engines.process.supervisor import SharedProcessTable
     from retinue.toolsets.delegation import ToolsetDelegation
 
 
@@ -57,45 +56,31 @@ class EngineCatalog(Mapping[str, EngineInfo]):
 
 
 def available_engines(
-    environ: Mapping[str, str],
-    *,
-    owns_process: bool = False,
-    providers: Mapping[str, ProviderSettings] | None = None,
+    environ: Mapping[str, str], *, providers: Mapping[str, ProviderSettings] | None = None
 ) -> Mapping[str, EngineInfo]:
     """Return the engines of this installation, in the order `auto` prefers them.
 
-    With `owns_process` nothing but Retinue starts processes in this process. `providers` are those of the user's
-    settings.
+    `providers` are those of the user's settings.
     """
-
-    @cache
-    def shared_processes() -> SharedProcessTable:
-        from retinue.engines.process.supervisor import SharedProcessTable
-
-        return SharedProcessTable()
-
     return EngineCatalog(
         {
-            "pi": partial(_describe_pi, environ, owns_process, shared_processes),
-            "claude": partial(_describe_claude, environ, owns_process, shared_processes),
-            "api": partial(_describe_api, environ, owns_process, shared_processes, providers or {}),
+            "pi": partial(_describe_pi, environ),
+            "claude": partial(_describe_claude, environ),
+            "api": partial(_describe_api, environ, providers or {}),
             "offline": _describe_offline,
             "scripted": partial(_describe_scripted, environ),
         }
     )
 
 
-ShareProcesses = Callable[[], "SharedProcessTable"]
-
-
-def _describe_pi(environ: Mapping[str, str], owns_process: bool, share_processes: ShareProcesses) -> EngineInfo:
+def _describe_pi(environ: Mapping[str, str]) -> EngineInfo:
     from retinue.engines.pi import installation
     from retinue.engines.pi import providers as pi_providers
 
     def make() -> Engine:
         from retinue.engines.pi.engine import PiEngine
 
-        return PiEngine(owns_process=owns_process, shared_processes=share_processes())
+        return PiEngine()
 
     return EngineInfo(
         name="pi",
@@ -109,13 +94,13 @@ def _describe_pi(environ: Mapping[str, str], owns_process: bool, share_processes
     )
 
 
-def _describe_claude(environ: Mapping[str, str], owns_process: bool, share_processes: ShareProcesses) -> EngineInfo:
+def _describe_claude(environ: Mapping[str, str]) -> EngineInfo:
     from retinue.engines.claude import installation
 
     def make() -> Engine:
         from retinue.engines.claude.engine import ClaudeEngine
 
-        return ClaudeEngine(owns_process=owns_process, shared_processes=share_processes())
+        return ClaudeEngine()
 
     return EngineInfo(
         name="claude",
@@ -132,12 +117,7 @@ def _describe_claude(environ: Mapping[str, str], owns_process: bool, share_proce
     )
 
 
-def _describe_api(
-    environ: Mapping[str, str],
-    owns_process: bool,
-    share_processes: ShareProcesses,
-    configured: Mapping[str, ProviderSettings],
-) -> EngineInfo:
+def _describe_api(environ: Mapping[str, str], configured: Mapping[str, ProviderSettings]) -> EngineInfo:
     from retinue.engines.api import providers
     from retinue.engines.api.extra_providers import describe_other_providers
 
@@ -146,7 +126,7 @@ def _describe_api(
     def make() -> Engine:
         from retinue.engines.api.engine import ApiEngine
 
-        return ApiEngine(providers=servers, owns_process=owns_process, shared_processes=share_processes)
+        return ApiEngine(providers=servers)
 
     return EngineInfo(
         name="api",
@@ -282,7 +262,6 @@ class RetinueParts:
         engines: Mapping[str, EngineInfo] | None,
         store: SessionStore | None,
         client: str | None,
-        owns_process: bool,
     ) -> None:
         self.environ = environ
         self.state = state
@@ -291,9 +270,7 @@ class RetinueParts:
         self.trust = TrustStore(state / "trust.json")
         self.catalog = AgentRegistry(SearchPaths(environ), self.trust, program=agents)
         providers = self.settings.user_providers()
-        self.engines = (
-            available_engines(environ, owns_process=owns_process, providers=providers) if engines is None else engines
-        )
+        self.engines = available_engines(environ, providers=providers) if engines is None else engines
         self.redactor = Redactor((*find_secrets(environ), *_provider_keys(providers, environ)))
         self._own_store: JsonlStore | None = None  # one that was passed in is opened and closed by its owner
         if store is None:

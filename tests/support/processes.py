@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from retinue.engines.process.child import ChildCommand, ChildProcess, StdinMode
+from retinue.engines.process.child import ChildProcess
+from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.engines.process.linux_tree import list_processes
 
 EXIT_TIMEOUT_MS = 10_000

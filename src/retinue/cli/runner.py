@@ -54,19 +54,17 @@ def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
     Raises:
         InvalidInputError: an option has an invalid value.
     """
-    return _build_retinue(options, root=root, offline_may_answer=True, owns_process=True)
+    return _build_retinue(options, root=root, offline_may_answer=True)
 
 
-def make_server_retinue(
-    options: RunOptions, *, root: str | None = None, client: str | None = None, owns_process: bool = True
-) -> Retinue:
+def make_server_retinue(options: RunOptions, *, root: str | None = None, client: str | None = None) -> Retinue:
     """Return a Retinue for a server, where the offline engine is not chosen automatically.
 
     Raises:
         InvalidInputError: an option has an invalid value.
         click.UsageError: the engine is unknown, which would show only at the first call.
     """
-    retinue = _build_retinue(options, root=root, client=client, owns_process=owns_process)
+    retinue = _build_retinue(options, root=root, client=client)
     engines = ("auto", *retinue.engines)
     if options.engine and options.engine not in engines:
         raise click.UsageError(unknown_name_message("engine", options.engine, engines))

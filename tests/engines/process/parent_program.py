@@ -25,8 +25,7 @@ async def main(kind: str, *extra: str) -> None:
     ):
         (daemon,) = await read_lines(process, 1)
         fork = fork_without_exec() if "fork" in extra else 0
-        assert supervisor._watchdog
-        print(process.pid, daemon.decode(), supervisor._watchdog.pid, fork, flush=True)
+        print(process.pid, daemon.decode(), supervisor.watchdog_pid, fork, flush=True)
         await process.wait()
 
 

@@ -15,7 +15,7 @@ CANNOT = 3
 
 root = subprocess.Popen(["sleep", "1000"], start_new_session=True)
 tree = LinuxProcessTree(MARK)
-tree.set_root(root)
+tree.set_root(root.pid)
 announced = ["sh", "-c", "echo up; read x"]
 marked = subprocess.Popen(
     announced, env={**os.environ, "MARK": MARK}, start_new_session=True, stdin=PIPE, stdout=PIPE

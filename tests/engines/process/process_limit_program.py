@@ -8,22 +8,22 @@ import resource
 import anyio
 
 from retinue.engines.base import EngineError
-from retinue.engines.process.child import ChildCommand, open_child
+from retinue.engines.process.child import open_child
+from retinue.engines.process.command import ChildCommand
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 
 NOBODY = 65_534
 
 
 async def main() -> None:
-    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor:
-        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+    async with ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER) as supervisor:
         try:
             async with open_child(ChildCommand(argv=("/bin/true",), cwd="/", environ={}), supervisor):
                 print("it started")
         except EngineError as error:
             print(error.failure.message)
-            print(supervisor.no_watchdog_reason)
 
 
 anyio.run(main)

@@ -8,15 +8,17 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from msgspec import structs
 from tests.support.processes import assert_nothing_left_open, descriptors, read_all, read_lines, shell
 
-from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildCommand, ChildExitedError, StdinMode, open_child
+from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildExitedError, open_child
+from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.engines.process.supervisor import CHILD_VARIABLE, INSTANCE_VARIABLE, ContainmentKind, ProcessSupervisor
 from retinue.model.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER, ContainmentKind.GROUP])
+EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER, ContainmentKind.GROUP])
 
 
 @BOTH
@@ -170,11 +172,23 @@ async def test_child_inherits_no_other_descriptors(kind, tmp_path):
             os.close(descriptor)
 
 
+async def test_child_inherits_passed_descriptors_under_the_same_number(tmp_path):
+    (tmp_path / "file").write_text("content")
+    held = os.open(tmp_path / "file", os.O_RDONLY)
+    try:
+        command = structs.replace(shell(f"cat /dev/fd/{held}"), pass_fds=(held,))
+        async with ProcessSupervisor() as supervisor, open_child(command, supervisor) as process:
+            assert await read_all(process) == b"content"
+            assert await process.wait() == ProcessEnd(code=0)
+    finally:
+        os.close(held)
+
+
 async def test_exits_while_the_loop_is_blocked_are_all_reported():
     ends: dict[int, ProcessEnd] = {}
     with assert_nothing_left_open():
         async with (
-            ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor,
+            ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER) as supervisor,
             anyio.create_task_group() as tasks,
         ):
             started: list[int] = []

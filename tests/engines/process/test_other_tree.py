@@ -49,7 +49,7 @@ def test_windows_tree_finds_and_kills_a_grandchild_whose_parent_exited():
         assert process.stdout
         grandchild = int(process.stdout.readline())
         tree = WindowsTree()
-        tree.set_root(process)
+        tree.set_root(process.pid)
         assert {handle.pid for handle in anyio.run(tree.list_live)} == {process.pid, grandchild}
         process.stdin.close()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)

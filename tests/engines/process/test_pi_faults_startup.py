@@ -257,7 +257,7 @@ async def test_daemon_of_a_tool_is_terminated_and_reported(scratch_home, version
 
 
 @pytest.mark.skipif(
-    detect_containment(owns_process=False)[0] is not ContainmentKind.CGROUP,
+    detect_containment()[0] is not ContainmentKind.CGROUP,
     reason="without a control group a process that cleared its environment and changed its session is not found",
 )
 async def test_daemon_of_a_tool_without_marker_is_terminated(scratch_home):

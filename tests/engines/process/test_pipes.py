@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from retinue.engines.process.pipes import OneShotEvent, ThreadedPipeReader, ThreadedPipeWriter
-from retinue.engines.process.termination import poll_exit
+from retinue.engines.process.started_process import poll_exit
 from retinue.model.results import ProcessEnd
 
 

@@ -7,7 +7,8 @@ import pytest
 from tests.support.processes import assert_nothing_left_open, python, read_all
 
 from retinue.engines.base import EngineError
-from retinue.engines.process.child import ChildCommand, open_child
+from retinue.engines.process.child import open_child
+from retinue.engines.process.command import ChildCommand
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 from retinue.model.errors import ErrorCode, Failure
 
@@ -18,7 +19,7 @@ async def spawn_failure(*argv: str, cwd: str = "/", **environ: str) -> Failure:
     """Return the spawn failure, which is the same with and without control groups."""
     failures = []
     with assert_nothing_left_open():
-        for kind in (ContainmentKind.CGROUP, ContainmentKind.MARKER):
+        for kind in (ContainmentKind.CGROUP, ContainmentKind.SUBREAPER):
             async with ProcessSupervisor(max_containment=kind) as supervisor:
                 command = ChildCommand(argv=argv, cwd=cwd, environ={"PATH": os.environ["PATH"], **environ})
                 with pytest.raises(EngineError) as caught:
@@ -89,6 +90,15 @@ async def test_too_long_arguments_fail_with_e2big():
 async def test_nul_in_an_argument_fails_with_advice():
     found = await spawn_failure("true", "a\0b")
     assert "NUL" in found.message
+
+
+async def test_sandbox_that_cannot_be_applied_fails_with_sandbox():
+    command = ChildCommand(argv=("true",), cwd="/", environ={"PATH": os.environ["PATH"]}, sandbox={"unknown": []})
+    async with ProcessSupervisor() as supervisor:
+        with pytest.raises(EngineError) as caught:
+            async with open_child(command, supervisor):
+                pytest.fail("it started")
+    assert (caught.value.failure.code, caught.value.failure.reason) == (ErrorCode.SPAWN_FAILED, "sandbox")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")

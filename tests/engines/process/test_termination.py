@@ -6,26 +6,30 @@ import re
 import resource
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from msgspec import structs
 from tests.support.processes import assert_nothing_left_open, own_zombies, read_all, read_lines, shell
 
-from retinue.engines.process.child import ChildProcess, StdinMode, open_child
-from retinue.engines.process.linux_tree import has_marker, is_in_cgroup, list_processes
+from retinue.engines.process.child import open_child
+from retinue.engines.process.command import StdinMode
+from retinue.engines.process.linux_tree import has_marker, list_processes
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, detect_containment
 from retinue.model.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER, ContainmentKind.GROUP])
+EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER, ContainmentKind.GROUP])
 SHORT = 0.1
 """Seconds of grace where the grace always passes."""
 needs_cgroup = pytest.mark.skipif(
     detect_containment()[0] is not ContainmentKind.CGROUP, reason="no control groups here"
+)
+LINUX = pytest.mark.parametrize(
+    "kind", [pytest.param(ContainmentKind.CGROUP, marks=needs_cgroup), ContainmentKind.SUBREAPER]
 )
 
 
@@ -96,7 +100,9 @@ async def test_stopped_child_handles_sigterm(kind):
     async with ProcessSupervisor(max_containment=kind) as supervisor:
         async with open_child(shell("trap 'exit 9' TERM; echo up; kill -STOP $$; sleep 1000"), supervisor) as process:
             await read_lines(process, 1)
-            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)  # noqa: ASYNC222 - it stops at once
+            with anyio.fail_after(10):
+                while " T " not in Path(f"/proc/{process.pid}/stat").read_text():
+                    await anyio.lowlevel.checkpoint()
         assert await process.wait() == ProcessEnd(code=9)
 
 
@@ -133,16 +139,9 @@ NAMELESS = f"env -i PATH=\"$PATH\" sh -c '{re.sub(chr(39), chr(39) + chr(92) + c
 """The same with a cleared environment, without a marker."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "owns_process"),
-    [
-        pytest.param(ContainmentKind.CGROUP, False, marks=needs_cgroup),
-        (ContainmentKind.SUBREAPER, True),
-        (ContainmentKind.MARKER, False),
-    ],
-)
-async def test_daemon_is_found_by_its_marker(kind, owns_process, watch):
-    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as supervisor:
+@LINUX
+async def test_daemon_is_found_by_its_marker(kind, watch):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
         async with open_child(shell(DAEMON), supervisor) as process:
             daemon = watch(await read_all(process))
             await process.wait()
@@ -151,12 +150,9 @@ async def test_daemon_is_found_by_its_marker(kind, owns_process, watch):
     assert own_zombies() == set()
 
 
-@pytest.mark.parametrize(
-    ("kind", "owns_process"),
-    [pytest.param(ContainmentKind.CGROUP, False, marks=needs_cgroup), (ContainmentKind.SUBREAPER, True)],
-)
-async def test_daemon_without_a_marker_is_terminated(kind, owns_process, watch):
-    async with ProcessSupervisor(max_containment=kind, owns_process=owns_process) as supervisor:
+@LINUX
+async def test_daemon_without_a_marker_is_terminated(kind, watch):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
         for _ in range(5):
             async with open_child(shell(NAMELESS), supervisor) as process:
                 daemon = watch(await read_all(process))
@@ -166,48 +162,14 @@ async def test_daemon_without_a_marker_is_terminated(kind, owns_process, watch):
     assert own_zombies() == set()
 
 
-async def wait_until_in_cgroup(process: ChildProcess, supervisor: ProcessSupervisor) -> None:
-    at_work = anyio.to_thread.current_default_thread_limiter()
-    while not is_in_cgroup(process.pid, supervisor.marker) or at_work.borrowed_tokens:
-        await anyio.lowlevel.checkpoint()
-    await anyio.wait_all_tasks_blocked()
-
-
 @needs_cgroup
-async def test_late_forking_program_enters_its_cgroup_while_it_loads(watch):
-    command = structs.replace(shell(f"read go; {NAMELESS}", stdin=StdinMode.PIPE), late_fork=True)
-    async with ProcessSupervisor() as supervisor:
-        async with open_child(command, supervisor) as process:
-            with anyio.fail_after(10):
-                await wait_until_in_cgroup(process, supervisor)
-            await process.send(b"go\n")
-            daemon = watch(await read_all(process))
-            await process.wait()
-        assert daemon.ends()
-        assert process.killed_descendants == 1
-
-
-@needs_cgroup
-async def test_early_forking_program_declared_as_late_is_found_by_its_marker(watch):
-    async with ProcessSupervisor() as supervisor:
-        async with open_child(structs.replace(shell(DAEMON), late_fork=True), supervisor) as process:
-            daemon = watch(await read_all(process))
-            await process.wait()
-        assert daemon.ends()
-        assert process.killed_descendants == 1
-
-
-async def test_daemon_without_a_marker_escapes_marker_containment(watch):
-    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor:
-        async with open_child(shell(NAMELESS), supervisor) as process:
-            daemon = watch(await read_all(process))
-            await process.wait()
-        assert daemon.lives()
-    os.kill(daemon.pid, signal.SIGKILL)
+async def test_child_is_in_its_cgroup_from_its_first_moment():
+    async with ProcessSupervisor() as supervisor, open_child(shell("cat /proc/self/cgroup"), supervisor) as process:
+        assert supervisor.marker in (await read_all(process)).decode()
 
 
 async def test_orphan_of_one_child_does_not_end_with_another_child(watch):
-    async with ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER, owns_process=True) as supervisor:
+    async with ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER) as supervisor:
         async with open_child(shell("cat", stdin=StdinMode.PIPE), supervisor):
             async with open_child(shell(NAMELESS), supervisor) as process:
                 daemon = watch(await read_all(process))
@@ -241,13 +203,13 @@ async def test_two_hundred_processes_are_terminated_together(kind):
 
 async def test_more_processes_than_handles_are_terminated():
     script = "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; echo up; wait"
-    async with ProcessSupervisor(max_containment=ContainmentKind.MARKER) as supervisor:
+    async with ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER) as supervisor:
         async with open_child(shell(script), supervisor) as process:
             await read_lines(process, 1)
         assert list_marked(supervisor.marker) == []
 
 
-@pytest.mark.parametrize("kind", [pytest.param(ContainmentKind.CGROUP, marks=needs_cgroup), ContainmentKind.MARKER])
+@LINUX
 async def test_processes_that_fork_on_sigterm_are_terminated(kind):
     # Each takes SIGTERM as the sign to leave a successor in a session of its own.
     breed = "trap 'setsid sh -c \"$BREED\" & exit' TERM; echo up; while :; do sleep 1000 & wait $!; done"
@@ -289,14 +251,12 @@ async def test_many_concurrent_children_leave_nothing_behind(anyio_backend):
 
 async def test_detect_containment_describes_its_limits():
     kind, sentence = detect_containment()
-    owned, _ = detect_containment(owns_process=True)
-    assert kind in {ContainmentKind.CGROUP, ContainmentKind.MARKER}
-    assert owned in {ContainmentKind.CGROUP, ContainmentKind.SUBREAPER}
+    assert kind in {ContainmentKind.CGROUP, ContainmentKind.SUBREAPER}
     assert sentence.endswith(".")
-    assert ("may keep running" in sentence) is (kind is ContainmentKind.MARKER)
+    assert ("There is no control group" in sentence) is (kind is ContainmentKind.SUBREAPER)
 
 
-@pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER])
+@LINUX
 async def test_child_is_terminated_without_free_descriptors(kind):
     async with ProcessSupervisor(max_containment=kind) as supervisor:
         async with open_child(

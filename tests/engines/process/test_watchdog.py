@@ -1,4 +1,4 @@
-"""The watchdog: when Retinue is killed, everything it started ends, and nothing else does."""
+"""The watchdog: when Retinue is killed, everything it started ends, and nothing else does; when it is lost, runs end."""
 
 import os
 import re
@@ -10,23 +10,27 @@ from pathlib import Path
 import pytest
 from tests.support.processes import assert_nothing_left_open, python, read_all, read_lines, shell
 
+from retinue.engines.base import EngineError
+from retinue.engines.process import watchdog
 from retinue.engines.process.cgroups import find_own_cgroup
-from retinue.engines.process.child import StdinMode, open_child
+from retinue.engines.process.child import open_child
+from retinue.engines.process.command import StdinMode
 from retinue.engines.process.linux_tree import has_marker, list_processes, read_environ
 from retinue.engines.process.supervisor import (
     CHILD_VARIABLE,
     INSTANCE_VARIABLE,
-    WATCHDOG_PROGRAM,
     ContainmentKind,
     ProcessSupervisor,
     detect_containment,
 )
+from retinue.model.errors import ErrorCode
 from retinue.model.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 PARENT = Path(__file__).with_name("parent_program.py")
 ROOT = Path(__file__).parents[3]
-KINDS = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.MARKER])
+LINUX = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER])
+EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER, ContainmentKind.GROUP])
 
 
 def start_parent(*arguments: str) -> tuple[subprocess.Popen[bytes], list[int]]:
@@ -44,7 +48,7 @@ def stop_parent(parent: subprocess.Popen[bytes]) -> None:
     parent.wait()
 
 
-@KINDS
+@LINUX
 def test_killed_parent_leaves_nothing_running(kind, watch):
     bystander = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     parent, pids = start_parent(kind)
@@ -64,7 +68,7 @@ def test_killed_parent_leaves_nothing_running(kind, watch):
 
 
 def test_fork_with_the_pipe_open_does_not_delay_the_watchdog(watch):
-    parent, pids = start_parent(ContainmentKind.MARKER, "fork")
+    parent, pids = start_parent(ContainmentKind.SUBREAPER, "fork")
     fork = pids[3]
     try:
         started = [watch(pid) for pid in pids[:3]]
@@ -76,66 +80,81 @@ def test_fork_with_the_pipe_open_does_not_delay_the_watchdog(watch):
 
 
 def test_watchdog_ignores_signals_meant_for_its_parent(watch):
-    parent, pids = start_parent(ContainmentKind.MARKER)
+    parent, pids = start_parent(ContainmentKind.SUBREAPER)
     try:
-        *started, watchdog = [watch(pid) for pid in pids[:3]]
+        *started, guard = [watch(pid) for pid in pids[:3]]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(watchdog.pid, number)
+            os.kill(guard.pid, number)
         parent.send_signal(signal.SIGKILL)
         assert all(one.ends() for one in started)
-        assert watchdog.ends()
+        assert guard.ends()
     finally:
         stop_parent(parent)
 
 
-async def test_watchdog_starts_with_the_first_child(watch):
+async def test_watchdog_ends_with_its_supervisor():
     with assert_nothing_left_open():
         async with ProcessSupervisor() as supervisor:
-            assert supervisor._watchdog is None
+            watchdog = supervisor.watchdog_pid
             async with open_child(shell("true"), supervisor) as process:
                 await process.wait()
-            assert supervisor._watchdog is not None
-            watchdog = supervisor._watchdog.pid
+            assert supervisor.watchdog_pid == watchdog
             assert supervisor.no_watchdog_reason is None
         assert not Path(f"/proc/{watchdog}").exists()
 
 
-async def test_killed_watchdog_is_replaced(watch):
-    with assert_nothing_left_open():
-        async with ProcessSupervisor() as supervisor, open_child(shell("cat", stdin=StdinMode.PIPE), supervisor):
-            assert supervisor._watchdog
-            first = supervisor._watchdog.pid
-            os.kill(first, signal.SIGKILL)
-            os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222 - it was killed
-            async with open_child(shell("true"), supervisor) as process:
-                assert await process.wait() == ProcessEnd(code=0)
-            assert supervisor._watchdog.pid != first
+@LINUX
+async def test_killed_watchdog_ends_its_children_and_is_replaced(kind, watch):
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        first = supervisor.watchdog_pid
+        with pytest.raises(EngineError) as caught:
+            async with open_child(shell("sleep 1000 & echo $!; wait"), supervisor) as process:
+                sleeper, root = watch((await read_lines(process, 1))[0]), watch(process.pid)
+                os.kill(first or 0, signal.SIGKILL)
+                assert await process.receive() == b""
+                await process.wait()
+        assert (caught.value.failure.code, caught.value.failure.reason) == (ErrorCode.ENGINE, "watchdog_lost")
+        assert sleeper.ends()
+        assert root.ends()
+        async with open_child(shell("true"), supervisor) as process:
+            assert await process.wait() == ProcessEnd(code=0)
+        assert supervisor.watchdog_pid != first
+
+
+async def test_frozen_watchdog_is_replaced(monkeypatch):
+    monkeypatch.setattr(watchdog, "REPORT_TIMEOUT", 0.1)
+    async with ProcessSupervisor() as supervisor:
+        async with open_child(shell("read x; exit 3", stdin=StdinMode.PIPE), supervisor) as process:
+            os.kill(supervisor.watchdog_pid or 0, signal.SIGSTOP)
+            await process.send(b"go\n")
+            with pytest.raises(EngineError) as caught:
+                await process.wait()
+        assert caught.value.failure.reason == "watchdog_lost"
+        async with open_child(shell("true"), supervisor) as process:
+            assert await process.wait() == ProcessEnd(code=0)
+        os.kill(supervisor.watchdog_pid or 0, signal.SIGSTOP)
+        monkeypatch.setattr(watchdog, "START_TIMEOUT", 0.1)
+        with pytest.raises(EngineError) as caught:
+            async with open_child(shell("true"), supervisor):
+                pytest.fail("it started")
+        assert caught.value.failure.reason == "watchdog_lost"
 
 
 async def test_watchdog_gets_no_environment_of_its_parent(monkeypatch):
     monkeypatch.setenv("SECRET", "hidden")
     async with ProcessSupervisor() as supervisor, open_child(shell("true"), supervisor):
-        assert supervisor._watchdog
-        assert not has_marker(supervisor._watchdog.pid, b"hidden")
-        assert not has_marker(supervisor._watchdog.pid, supervisor.marker.encode())
+        assert supervisor.watchdog_pid
+        assert not has_marker(supervisor.watchdog_pid, b"hidden")
+        assert not has_marker(supervisor.watchdog_pid, supervisor.marker.encode())
 
 
 def test_watchdog_imports_no_large_modules():
-    probe = f"import runpy, sys; sys.argv = ['g', 'x' * 32, '0']; runpy.run_path({str(WATCHDOG_PROGRAM)!r}); print(*sys.modules)"
+    folder = str(Path(watchdog.__file__).parent)
+    probe = f"import sys; sys.path.append({folder!r}); import watchdog_main; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", probe], capture_output=True, text=True, check=True)
-    assert not {"pathlib", "contextlib", "subprocess", "asyncio", "anyio"} & (
-        set(done.stdout.split()) - _list_runpy_modules()
+    assert not {"pathlib", "contextlib", "subprocess", "socket", "typing", "asyncio", "anyio"} & set(
+        done.stdout.split()
     )
-
-
-def _list_runpy_modules() -> set[str]:
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", "import runpy, sys; print(*sys.modules)"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(done.stdout.split())
 
 
 def _has_marker(pid: int, marker: str) -> bool:
@@ -144,7 +163,7 @@ def _has_marker(pid: int, marker: str) -> bool:
     return has_marker(pid, marker.encode())
 
 
-@KINDS
+@LINUX
 async def test_nested_retinue_ends_with_the_outer_one(kind, monkeypatch, watch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     async with ProcessSupervisor(max_containment=kind) as supervisor:

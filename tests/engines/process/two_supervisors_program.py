@@ -5,32 +5,30 @@ import sys
 
 import anyio
 
-from retinue.engines.process.child import ChildCommand, open_child
-from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, SharedProcessTable
+from retinue.engines.process.child import open_child
+from retinue.engines.process.command import ChildCommand
+from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 
 SLEEPS = ChildCommand(argv=("sleep", "600"), cwd="/", environ={"PATH": os.environ["PATH"]})
 
 
-def make_supervisor(shared: SharedProcessTable) -> ProcessSupervisor:
-    return ProcessSupervisor(owns_process=True, max_containment=ContainmentKind.SUBREAPER, shared=shared)
+def make_supervisor() -> ProcessSupervisor:
+    return ProcessSupervisor(max_containment=ContainmentKind.SUBREAPER)
 
 
-async def run_first(
-    shared: SharedProcessTable, is_up: anyio.Event, may_end: anyio.Event, has_ended: anyio.Event
-) -> None:
-    async with make_supervisor(shared) as first, open_child(SLEEPS, first):
+async def run_first(is_up: anyio.Event, may_end: anyio.Event, has_ended: anyio.Event) -> None:
+    async with make_supervisor() as first, open_child(SLEEPS, first):
         is_up.set()
         await may_end.wait()
     has_ended.set()
 
 
 async def main() -> None:
-    shared = SharedProcessTable()
     is_up, may_end, has_ended = anyio.Event(), anyio.Event(), anyio.Event()
     async with anyio.create_task_group() as group:
-        group.start_soon(run_first, shared, is_up, may_end, has_ended)
+        group.start_soon(run_first, is_up, may_end, has_ended)
         await is_up.wait()
-        async with make_supervisor(shared) as second, open_child(SLEEPS, second) as child:
+        async with make_supervisor() as second, open_child(SLEEPS, second) as child:
             may_end.set()
             await has_ended.wait()
             end = None

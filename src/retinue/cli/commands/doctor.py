@@ -320,7 +320,7 @@ def doctor(ctx: click.Context, is_tried: bool, shows_all: bool, as_json: bool, c
     project's .retinue/config.toml, your ~/.config/retinue/config.toml, or the default of a toolset. Without --try
     nothing is sent to a provider.
     """
-    found = anyio.run(diagnose, Retinue(cwd=cwd, owns_process=True))
+    found = anyio.run(diagnose, Retinue(cwd=cwd))
     if not as_json:
         print_lines(_render_report(found, shows_all=shows_all, columns=stdout_columns()))
     result = _try_engine(found, cwd) if is_tried else None

@@ -156,7 +156,5 @@ def _serve_http(mount: MountOptions, port: int, clients: tuple[str, ...], option
         for token in tokens:
             print_hint(f"Authorization: Bearer with the token in {token.file}")
 
-    # With several Retinues in one process, each would take the others' child processes for orphans.
-    alone = len(tokens) == 1
-    served = {token.digest: make_server_retinue(options, client=token.client, owns_process=alone) for token in tokens}
+    served = {token.digest: make_server_retinue(options, client=token.client) for token in tokens}
     return anyio.run(serve_http_clients, served, mount, port, ready)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from retinue.engines.agent_loop import ChatModel
     from retinue.engines.api.pydantic_models import PydanticModels
     from retinue.engines.compaction import ContextWindow
-    from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
+    from retinue.engines.process.supervisor import ProcessSupervisor
     from retinue.engines.toolbox import AgentToolbox
     from retinue.engines.tools.bash import CommandContext
     from retinue.engines.tools.fetch import FetchContext
@@ -39,12 +39,8 @@ class ApiEngine:
         self,
         *,
         providers: Mapping[str, Provider] = PROVIDERS,
-        owns_process: bool = False,
-        shared_processes: Callable[[], SharedProcessTable] | None = None,
     ) -> None:
         self._providers = providers
-        self._owns_process = owns_process
-        self._shared_processes = shared_processes
         self._stack = AsyncExitStack()
         """Closes what the first run that needs it opens: the supervisor of commands, models of pydantic-ai."""
         self._supervisor: ProcessSupervisor | None = None
@@ -136,9 +132,8 @@ class ApiEngine:
         from retinue.engines.process.supervisor import ProcessSupervisor
 
         if self._supervisor is None:
-            shared = self._shared_processes() if self._shared_processes else None
             # Set before anything is awaited: commands of several runs share one supervisor.
-            self._supervisor = ProcessSupervisor(owns_process=self._owns_process, shared=shared)
+            self._supervisor = ProcessSupervisor()
             await self._stack.enter_async_context(self._supervisor)
         return self._supervisor
 

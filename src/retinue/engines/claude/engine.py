@@ -43,7 +43,7 @@ from retinue.engines.claude.tools import (
 )
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.process.child import ChildProcess, open_child
-from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
+from retinue.engines.process.supervisor import ProcessSupervisor
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
@@ -57,17 +57,13 @@ MAX_READERS = 4
 class ClaudeEngine:
     """An engine that runs specs on the Claude Code of their environment."""
 
-    def __init__(self, *, owns_process: bool = False, shared_processes: SharedProcessTable | None = None) -> None:
-        self._owns_process = owns_process
-        self._shared_processes = shared_processes
+    def __init__(self) -> None:
         self._supervisor: ProcessSupervisor | None = None
         self._readers = CapacityLimiter(MAX_READERS)
         self._steering = SteeringRegistry()
 
     async def run_background(self, *, task_status: TaskStatus[None]) -> None:
-        async with ProcessSupervisor(
-            owns_process=self._owns_process, shared=self._shared_processes
-        ) as self._supervisor:
+        async with ProcessSupervisor() as self._supervisor:
             task_status.started()
             await anyio.sleep_forever()
 

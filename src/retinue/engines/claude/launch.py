@@ -9,7 +9,7 @@ import msgspec
 
 from retinue.config.run_environment import write_prompt_files
 from retinue.engines.claude.tools import NATIVE_DELEGATION_TOOLS, SERVER_NAME, list_own_tools, to_mcp_tool_name
-from retinue.engines.process.child import ChildCommand, StdinMode
+from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.model.events import Notice
 from retinue.model.runs import Limits, RunSpec
 from retinue.model.tool_names import is_delegation, to_claude_name
@@ -74,9 +74,7 @@ def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, re
         *_preference_arguments(spec),
     ]
     start = (program, *arguments)
-    return ChildCommand(
-        argv=start, cwd=spec.cwd, environ=_build_environment(spec), stdin=StdinMode.PIPE, late_fork=True
-    )
+    return ChildCommand(argv=start, cwd=spec.cwd, environ=_build_environment(spec), stdin=StdinMode.PIPE)
 
 
 def list_setting_sources(spec: RunSpec) -> tuple[str, ...]:

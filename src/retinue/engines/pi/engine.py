@@ -30,7 +30,7 @@ from retinue.engines.pi.launch import (
 from retinue.engines.pi.pool import PoolLimits, ProcessPool
 from retinue.engines.pi.rpc_process import StaleProcessError
 from retinue.engines.process.child import ChildExitedError, ChildProcess, open_child
-from retinue.engines.process.supervisor import ProcessSupervisor, SharedProcessTable
+from retinue.engines.process.supervisor import ProcessSupervisor
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
@@ -55,24 +55,14 @@ STEERING_UNSUPPORTED = Failure(
 class PiEngine:
     """An engine that runs specs on the `pi` of their environment."""
 
-    def __init__(
-        self,
-        *,
-        owns_process: bool = False,
-        limits: PoolLimits | None = None,
-        shared_processes: SharedProcessTable | None = None,
-    ) -> None:
-        self._owns_process = owns_process
-        self._shared_processes = shared_processes
+    def __init__(self, *, limits: PoolLimits | None = None) -> None:
         self._limits = limits
         self._supervisor: ProcessSupervisor | None = None
         self._pool: ProcessPool | None = None
         self._steering = SteeringRegistry()
 
     async def run_background(self, *, task_status: TaskStatus[None]) -> None:
-        async with ProcessSupervisor(
-            owns_process=self._owns_process, shared=self._shared_processes
-        ) as self._supervisor:
+        async with ProcessSupervisor() as self._supervisor:
             self._pool = ProcessPool(self._supervisor, self._limits)
             await self._pool.run_background(task_status=task_status)
 

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from retinue.config.directories import engine_session_file
 from retinue.config.run_environment import write_prompt_files
 from retinue.engines.pi.installation import PiInstallation
-from retinue.engines.process.child import ChildCommand, StdinMode
+from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.model.events import Notice
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import RunSpec
@@ -66,7 +66,7 @@ class PiLaunch(Struct, frozen=True):
 
     def _build_command(self, *arguments: str) -> ChildCommand:
         argv = (self.key.program, *arguments)
-        return ChildCommand(argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=StdinMode.PIPE, late_fork=True)
+        return ChildCommand(argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=StdinMode.PIPE)
 
 
 def plan_launch(spec: RunSpec, installation: PiInstallation) -> PiLaunch:

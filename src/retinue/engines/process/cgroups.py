@@ -1,11 +1,6 @@
 """A control group per child, where Linux allows it: every process the child starts stays in it and ends with it.
 
-A process added to a group after its start may have started others by then. So a shell enters the group and executes
-the program. But a shell drops variables whose names it could not use itself, and reports a missing program in its
-own way: a program that a shell might affect is started without one and added to the group afterwards.
-
-Entering takes the kernel up to 25 ms. A program that takes longer to load than that, and starts nothing before, is
-added while it loads.
+The watchdog starts the child inside the group.
 """
 
 from __future__ import annotations
@@ -13,9 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
-import shutil
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -24,14 +16,6 @@ CGROUP_MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 """Mount points of version 2: alone, or beside version 1."""
 REMOVE_INTERVALS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 """Seconds in which the kernel releases processes that have ended."""
-SHELL_PATH = "/bin/sh"
-# If the group cannot be entered, the program runs all the same: it can still be found by its marker.
-ENTER_CGROUP = '{ echo 0 >"$0/cgroup.procs"; } 2>/dev/null; '
-EXEC_ARGUMENTS = 'exec "$@"'
-SHELL_VARIABLES = ("PWD", "OLDPWD", "SHLVL")
-"""Variables that shells add."""
-
-_is_variable_name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 
 
 class ControlGroup:
@@ -45,10 +29,6 @@ class ControlGroup:
         """
         folder.mkdir()
         self.folder = folder
-
-    def add_process(self, pid: int) -> None:
-        """Add a process, if it still exists; processes it starts from then on are in the group, too."""
-        _write(self.folder / "cgroup.procs", str(pid))
 
     def list_pids(self) -> set[int]:
         """Return the live processes in the group and in the groups below it.
@@ -114,49 +94,3 @@ def _write(path: Path, text: str) -> None:
             os.write(descriptor, text.encode())
         finally:
             os.close(descriptor)
-
-
-def build_launch_command(argv: Sequence[str], cwd: str, environ: Mapping[str, str], cgroup: Path) -> list[str] | None:
-    """Return the command that starts `argv` inside the group; None where a shell could change the program."""
-    if not (
-        os.access(SHELL_PATH, os.X_OK)
-        and all(map(_is_variable_name, environ))
-        and _is_executable_file(_find_program(argv[0], cwd, environ))
-    ):
-        return None
-    unset = "".join(f"unset {name}; " for name in SHELL_VARIABLES if name not in environ)
-    return [SHELL_PATH, "-c", ENTER_CGROUP + unset + EXEC_ARGUMENTS, str(cgroup), *argv]
-
-
-def is_not_shell_script(program: str, cwd: str, environ: Mapping[str, str]) -> bool:
-    """Return whether the program is a binary or a node script: a shell script would start others at once."""
-    path = _find_program(program, cwd, environ)
-    return path is not None and _read_head(path).startswith((b"\x7fELF", b"#!/usr/bin/env node"))
-
-
-def _find_program(program: str, cwd: str, environ: Mapping[str, str]) -> Path | None:
-    """Return the file of a program name; None if it is not found."""
-    if "/" in program:
-        return Path(cwd, program)
-    # A name that starts with a dash is an option to some shells.
-    found = None if program.startswith("-") else shutil.which(program, path=environ.get("PATH", ""))
-    return Path(cwd, found) if found else None
-
-
-def _is_executable_file(path: Path | None) -> bool:
-    """Return whether the kernel can start this file: a binary, or a script whose interpreter exists."""
-    if path is None or not (path.is_file() and os.access(path, os.X_OK)):
-        return False
-    head = _read_head(path)
-    if head.startswith(b"#!"):
-        words = head[2:].split(b"\n", 1)[0].split()
-        return bool(words) and os.access(words[0], os.X_OK)
-    return head.startswith(b"\x7fELF")
-
-
-def _read_head(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(256)
-    except OSError:
-        return b""

@@ -16,33 +16,29 @@ import contextlib
 import errno
 import os
 import shutil
-import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from enum import StrEnum
 from functools import partial
 
 import anyio
 import anyio.lowlevel
-from msgspec import Struct
 
 from retinue.engines.base import EngineError, engine_error
 from retinue.engines.process import pipes
+from retinue.engines.process.command import ChildCommand
 from retinue.engines.process.linux_tree import ProcessTree
+from retinue.engines.process.started_process import StartedProcess
 from retinue.engines.process.supervisor import ProcessSupervisor
-from retinue.engines.process.termination import (
-    EXIT_CONFIRM_TIMEOUT,
-    TERMINATE_GRACE,
-    read_exit,
-    terminate_tree,
-    wait_exit,
-)
+from retinue.engines.process.termination import EXIT_CONFIRM_TIMEOUT, TERMINATE_GRACE, terminate_tree
+from retinue.engines.process.watchdog import SpawnStageError, WatchdogLostError
 from retinue.model.errors import ErrorCode
 from retinue.model.results import ProcessEnd
 from retinue.support.tasks import BackgroundTasks, run_shielded
 
 SPAWN_FAILED_REASON = "spawn_failed"
 CWD_MISSING_REASON = "cwd_missing"
+SANDBOX_REASON = "sandbox"
+WATCHDOG_LOST_REASON = "watchdog_lost"
 
 STDERR_TAIL_BYTES = 128 * 2**10
 """Bytes kept of a child's stderr: the end contains the reason why it exited."""
@@ -68,24 +64,6 @@ _INTERPRETER = "The file exists, but the interpreter in its first line does not:
 _NUL = "Remove the NUL character from its arguments or environment."
 
 
-class StdinMode(StrEnum):
-    PIPE = "pipe"
-    CLOSED = "closed"
-    """/dev/null: some agents wait for the end of an open pipe before they start."""
-
-
-class ChildCommand(Struct, frozen=True, kw_only=True):
-    """A program to start."""
-
-    argv: tuple[str, ...]
-    cwd: str
-    environ: Mapping[str, str]
-    """The complete environment; two markers are added."""
-    stdin: StdinMode = StdinMode.CLOSED
-    late_fork: bool = False
-    """True if it starts nothing in its first moments: it is then added to its control group while it loads."""
-
-
 class ChildExitedError(OSError):
     """The child no longer reads what it is sent."""
 
@@ -103,31 +81,27 @@ async def open_child(
     """
     await anyio.lowlevel.checkpoint()
     try:
-        popen, tree = await supervisor.start(
-            command.argv,
-            command.cwd,
-            command.environ,
-            partial(_start_popen, command.stdin),
-            late_fork=command.late_fork,
-        )
+        started, tree = await supervisor.start(command)
+    except WatchdogLostError as error:
+        raise watchdog_lost_error() from error
     except (OSError, ValueError) as error:
         raise spawn_error(command.argv[0], command.cwd, command.environ, error) from error
-    process = ChildProcess(popen, tree)
+    process = ChildProcess(started, tree)
     try:
-        async with BackgroundTasks(process.watch_exit, process.drain_stderr, tree.enter_cgroup):
+        async with BackgroundTasks(process.watch_exit, process.drain_stderr):
             yield process
     finally:
         try:
             await run_shielded(partial(process.finish, grace))
         finally:
-            supervisor.release(popen.pid)
+            supervisor.release(started)
 
 
 class ChildProcess:
     """A running child."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], tree: ProcessTree) -> None:
-        self.pid = popen.pid
+    def __init__(self, started: StartedProcess, tree: ProcessTree) -> None:
+        self.pid = started.pid
         self.answered = False
         """Set by the caller when the child's work is done: it then has less time to exit."""
         self.killed_descendants = 0
@@ -136,17 +110,15 @@ class ChildProcess:
         """Processes that did not end; known when the block is left."""
         self.stderr_bytes = 0
         """Bytes written to stderr so far."""
-        self._popen = popen
+        self._started = started
         self._tree = tree
         self._exit = pipes.OneShotEvent()
         self._end_result: ProcessEnd | None = None
         self._tail = bytearray()
-        assert popen.stdout
-        assert popen.stderr
-        self._stdin = pipes.open_writer(popen.stdin) if popen.stdin else None
-        self._stdout = pipes.open_reader(popen.stdout)
-        self._stderr = pipes.open_reader(popen.stderr)
-        self._reserved_fds = _reserve_fds(popen.stderr.fileno())
+        self._stdin = pipes.open_writer(started.stdin) if started.stdin else None
+        self._stdout = pipes.open_reader(started.stdout)
+        self._stderr = pipes.open_reader(started.stderr)
+        self._reserved_fds = _reserve_fds(started.stderr.fileno())
 
     @property
     def stderr_tail(self) -> bytes:
@@ -181,8 +153,14 @@ class ChildProcess:
         return await self._stdout.receive(self._exit)
 
     async def wait(self) -> ProcessEnd:
-        """Wait until the process itself exits, also while others hold its pipes."""
+        """Wait until the process itself exits, also while others hold its pipes.
+
+        Raises:
+            EngineError: its watchdog died before it (`watchdog_lost`).
+        """
         await self._exit.wait()
+        if self._started.is_lost:
+            raise watchdog_lost_error()
         self._drain_buffered_stderr()
         return self._end_result or ProcessEnd()
 
@@ -197,7 +175,9 @@ class ChildProcess:
 
     async def watch_exit(self) -> None:
         """Wait for the exit and wake up everything that waits for it."""
-        self._end_result = await wait_exit(self._popen)
+        self._end_result = await self._started.wait_exit()
+        if self._started.is_lost:
+            self._tree.forget_root()
         self._exit.set()
 
     async def drain_stderr(self) -> None:
@@ -214,17 +194,16 @@ class ChildProcess:
             grace = min(grace, ANSWERED_GRACE)
         # Both pipes are read meanwhile: a child that cannot write cannot exit cleanly either.
         async with BackgroundTasks(self.drain_stderr, self._discard_stdout):
-            ending = await terminate_tree(self._tree, self.pid, grace, lambda: read_exit(self._popen) is not None)
+            ending = await terminate_tree(self._tree, self.pid, grace, self._started.has_exited)
         self.killed_descendants, self.survivors = ending.killed_descendants, ending.survivors
         if self._end_result is None and not self.survivors:
             # Absent from every list, it may still be exiting, thread by thread, and cannot be reaped yet.
             with anyio.move_on_after(EXIT_CONFIRM_TIMEOUT):
-                self._end_result = await wait_exit(self._popen)
+                self._end_result = await self._started.wait_exit()
         self._exit.set()
         self._drain_buffered_stderr()
         self._stdout.close()
         self._stderr.close()
-        self._popen.poll()
         await self._tree.close()
 
     async def _discard_stdout(self) -> None:
@@ -245,11 +224,26 @@ class ChildProcess:
             del self._tail[:-STDERR_TAIL_BYTES]
 
 
+def watchdog_lost_error() -> EngineError:
+    """Return the failure of a run whose watchdog died or was killed."""
+    return engine_error(
+        "The watchdog process that starts the agent's processes was killed, or did not respond. The processes were "
+        "ended, and the output so far was kept. Run the task again: it gets a new watchdog.",
+        reason=WATCHDOG_LOST_REASON,
+    )
+
+
 def spawn_error(program: str, cwd: str, environ: Mapping[str, str], error: OSError | ValueError) -> EngineError:
     """Return the failure of a run whose child did not start."""
     if isinstance(error, ValueError):
         return _not_started_error(f"Could not start {program}: {error}.", _NUL)
     why = f"{os.strerror(error.errno) if error.errno else error} ({errno.errorcode.get(error.errno or 0, 'error')})"
+    if isinstance(error, SpawnStageError) and error.stage == "sandbox":
+        return _not_started_error(
+            f"Could not apply the sandbox of {program}: {why}.",
+            "Run `retinue doctor` to see which sandboxes work on this machine.",
+            SANDBOX_REASON,
+        )
     # Both a missing program and a missing folder are ENOENT; only the file name distinguishes them.
     if error.filename == cwd != program:
         return _not_started_error(
@@ -273,17 +267,3 @@ def _reserve_fds(descriptor: int) -> list[int]:
     with contextlib.suppress(OSError):
         copies += (os.dup(descriptor) for _ in range(RESERVED_FDS))
     return copies
-
-
-def _start_popen(stdin: StdinMode, argv: Sequence[str], cwd: str, environ: dict[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - the caller decides what to run
-        argv,
-        bufsize=0,
-        cwd=cwd,
-        env=environ,
-        stdin=subprocess.PIPE if stdin is StdinMode.PIPE else subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
-    )

@@ -6,14 +6,12 @@ import contextlib
 import errno
 import os
 import signal
-import subprocess
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import anyio
-import anyio.to_thread
 
-from retinue.engines.process.cgroups import ControlGroup, build_launch_command, is_not_shell_script
+from retinue.engines.process.cgroups import ControlGroup
 
 MAX_ENVIRON_BYTES = 8 * 2**20
 """Bytes read of one environment: the kernel allows less."""
@@ -25,6 +23,8 @@ RESCAN_INTERVALS = (0.001, 0.004, 0.01)
 """Seconds in which an exec is complete."""
 INIT_PID = 1
 """Parent of all orphans: being its child proves nothing."""
+NO_PID = -1
+"""Pid of no process."""
 _MAX_PROC_BYTES = 64 * 2**10
 """Enough for nearly every environment."""
 _KTHREADD_PID = 2
@@ -59,16 +59,11 @@ class ProcessHandle(Protocol):
 class ProcessTree(Protocol):
     """A child and all its descendants. The child itself must not be reaped before `close`."""
 
-    def launch(
-        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
-    ) -> Sequence[str]:
-        """Return the command that starts `argv` inside the tree."""
-
-    def set_root(self, process: subprocess.Popen[bytes]) -> None:
+    def set_root(self, pid: int) -> None:
         """Set the child, immediately after it was started."""
 
-    async def enter_cgroup(self) -> None:
-        """Add the child to its control group if it is not in it yet; run in a task beside the child."""
+    def forget_root(self) -> None:
+        """Stop relying on the child's pid: it may be reaped by others, and reused."""
 
     async def list_live(self) -> Sequence[ProcessHandle]:
         """Return handles of the live processes, of some if there are very many; the caller closes each."""
@@ -114,16 +109,6 @@ def read_environ(pid: int) -> bytes:
 
 def is_kernel_thread(process: ProcInfo) -> bool:
     return _KTHREADD_PID in {process.pid, process.parent}
-
-
-def has_no_children(pid: int) -> bool:
-    """Return whether a process has started no other so far: none that exists, dead or alive, and none it reaped."""
-    # In this order: a child that is not listed by now was reaped.
-    if any(process.parent == pid for process in list_processes()):
-        return False
-    fields = _read_stat_fields(pid)
-    # The page faults, minor and major, of reaped children: no process exits without one.
-    return len(fields) > 11 and fields[8] == fields[10] == b"0"  # noqa: PLR2004 - as numbered in proc(5)
 
 
 def is_in_cgroup(pid: int, name: str) -> bool:
@@ -207,65 +192,25 @@ def open_handles(pids: Iterable[int], confirm_pids: Callable[[], Container[int]]
     return [handle for handle in opened if handle.pid in confirmed]
 
 
-class OrphanTracker:
-    """Processes adopted by this one because their parents exited: its children that it did not start itself."""
-
-    def __init__(self, children: Collection[int], started: Collection[int]) -> None:
-        """Share two collections that their owner updates: running children, and all processes started here."""
-        self._children = children
-        self._started = started
-
-    def find_unclaimed(self, table: Iterable[ProcInfo]) -> set[int]:
-        """Return the orphans that end with the last child: which child they came from is unknown."""
-        if len(self._children) > 1:
-            return set()
-        return {process.pid for process in table if self._is_orphan(process)}
-
-    def reap_exited(self) -> None:
-        """Reap the exited orphans, each by its pid, so that none stays a zombie."""
-        for process in list_processes():
-            if process.is_dead and self._is_orphan(process):
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(process.pid, os.WNOHANG)
-
-    def _is_orphan(self, process: ProcInfo) -> bool:
-        # Processes started by other code of this program are in our own session; descendants of a child never are.
-        return process.parent == os.getpid() and process.pid not in self._started and process.session != os.getsid(0)
-
-
 class LinuxProcessTree:
-    """Finds processes by control group, marker, session and parents."""
+    """Finds processes by control group, marker, session and parents, and orphans by their new parent."""
 
-    def __init__(self, marker: str, cgroup: ControlGroup | None = None, orphans: OrphanTracker | None = None) -> None:
+    def __init__(
+        self, marker: str, cgroup: ControlGroup | None = None, find_adopter: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """`find_adopter` returns the process whose children are all of this tree, as long as there is one."""
         self._marker = marker.encode()
         self._cgroup = cgroup
-        self._orphans = orphans
+        self._find_adopter = find_adopter
         self._root = ProcInfo(0, 0, 0, 0, 0, is_dead=True)
-        self._started_inside = False
-        """True if the child was in its control group before it started anything."""
-        self._enters_late = False
 
-    def launch(
-        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
-    ) -> Sequence[str]:
-        if self._cgroup is None:
-            return argv
-        self._enters_late = late_fork and is_not_shell_script(argv[0], cwd, environ)
-        command = None if self._enters_late else build_launch_command(argv, cwd, environ, self._cgroup.folder)
-        self._started_inside = command is not None
-        return command or argv
+    def set_root(self, pid: int) -> None:
+        # A child that was not reaped keeps its pid, dead or alive.
+        self._root = read_process(pid) or ProcInfo(pid, 0, pid, pid, 0, is_dead=True)
 
-    def set_root(self, process: subprocess.Popen[bytes]) -> None:
-        pid = process.pid
-        if self._cgroup and not (self._started_inside or self._enters_late):
-            self._cgroup.add_process(pid)
-        # A child that we have not reaped keeps its pid, dead or alive.
-        self._root = read_process(pid) or ProcInfo(pid, os.getpid(), pid, pid, 0, is_dead=True)
-
-    async def enter_cgroup(self) -> None:
-        if self._cgroup and self._enters_late:
-            # In a thread: the kernel takes up to 25 ms, in which a program is half loaded.
-            self._started_inside = await anyio.to_thread.run_sync(self._enter_cgroup_sync, self._cgroup)
+    def forget_root(self) -> None:
+        self._root = self._root._replace(pid=NO_PID)
+        self._find_adopter = lambda: None
 
     async def list_live(self) -> Sequence[ProcessHandle]:
         # In this order: a child that is inside now has nothing outside, and is itself listed inside while it lives.
@@ -288,19 +233,10 @@ class LinuxProcessTree:
     async def close(self) -> None:
         if self._cgroup:
             await self._cgroup.remove()
-        if self._orphans:
-            self._orphans.reap_exited()
 
     def _is_sealed(self) -> bool:
-        """Return whether every process of this tree was started inside its group."""
-        if self._cgroup is None or not self._started_inside:
-            return False
-        return is_in_cgroup(self._root.pid, self._cgroup.folder.name)
-
-    def _enter_cgroup_sync(self, cgroup: ControlGroup) -> bool:
-        """Add the child to its group; return whether it had started nothing by then."""
-        cgroup.add_process(self._root.pid)
-        return is_in_cgroup(self._root.pid, cgroup.folder.name) and has_no_children(self._root.pid)
+        """Return whether no process of the tree is outside its control group: the child was started inside."""
+        return self._cgroup is not None and is_in_cgroup(self._root.pid, self._cgroup.folder.name)
 
     async def _scan(self) -> list[ProcInfo]:
         """Return the processes found in /proc; scan again if none is found and some show no environment yet."""
@@ -313,8 +249,8 @@ class LinuxProcessTree:
 
     def _select_processes(self, table: list[ProcInfo]) -> list[ProcInfo]:
         found = {process.pid for process in table if self._belongs_to_tree(process)}
-        if self._orphans:
-            found |= self._orphans.find_unclaimed(table)
+        if adopter := self._find_adopter():
+            found |= {process.pid for process in table if process.parent == adopter}
         found = add_descendants(found | {self._root.pid}, {process.pid: process.parent for process in table})
         return [process for process in table if process.pid in found]
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,19 +26,14 @@ POLL_INTERVAL = 0.02
 class _PolledTree:
     """The parts of a tree without control groups and without notification of exits."""
 
-    def launch(
-        self, argv: Sequence[str], cwd: str, environ: Mapping[str, str], *, late_fork: bool = False
-    ) -> Sequence[str]:
-        return argv
-
-    async def enter_cgroup(self) -> None:
-        """Do nothing: there are no control groups."""
-
     async def wait_until_gone(self, handles: Sequence[ProcessHandle]) -> None:
         await anyio.sleep(POLL_INTERVAL)
 
     def kill_all(self) -> None:
         """Do nothing: no call reaches more processes than the signals do."""
+
+    def forget_root(self) -> None:
+        """Do nothing: the child is our own."""
 
     async def close(self) -> None:
         """Do nothing: nothing was created."""
@@ -65,8 +59,8 @@ class GroupTree(_PolledTree):
     def __init__(self) -> None:
         self._root = 0
 
-    def set_root(self, process: subprocess.Popen[bytes]) -> None:
-        self._root = process.pid
+    def set_root(self, pid: int) -> None:
+        self._root = pid
 
     async def list_live(self) -> Sequence[ProcessHandle]:
         table = await anyio.to_thread.run_sync(_list_processes)
@@ -122,11 +116,11 @@ class WindowsTree(_PolledTree):
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
-    def set_root(self, process: subprocess.Popen[bytes]) -> None:
+    def set_root(self, pid: int) -> None:
         import psutil
 
         with contextlib.suppress(psutil.Error):
-            self._processes[process.pid] = psutil.Process(process.pid)
+            self._processes[pid] = psutil.Process(pid)
 
     async def list_live(self) -> Sequence[ProcessHandle]:
         return await anyio.to_thread.run_sync(self._list_live_sync)

@@ -12,6 +12,8 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from retinue.engines.process.command import StdinMode
+
 CHUNK_BYTES = 256 * 2**10
 """Bytes read at once, and the size of a pipe where it can be set: fewer iterations of the loop."""
 
@@ -192,3 +194,48 @@ def _enlarge_pipe(descriptor: int) -> None:
         import fcntl
 
         fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, CHUNK_BYTES)
+
+
+class ChildStreams:
+    """The standard streams of a child that is about to be started: our ends, and its own."""
+
+    def __init__(self, stdin: StdinMode) -> None:
+        """Open all streams.
+
+        Raises:
+            OSError: descriptors are short.
+        """
+        self.stdin: IO[bytes] | None = None
+        self.child_ends: list[int] = []
+        self._ours: list[IO[bytes]] = []
+        try:
+            if stdin is StdinMode.PIPE:
+                reading, writing = os.pipe()
+                self.child_ends.append(reading)
+                self.stdin = self._keep(writing, "wb")
+            else:
+                self.child_ends.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            self.stdout, self.stderr = self._open_output(), self._open_output()
+        except OSError:
+            self.close()
+            raise
+
+    def close_child_ends(self) -> None:
+        """Close the ends that the child has by now."""
+        while self.child_ends:
+            os.close(self.child_ends.pop())
+
+    def close(self) -> None:
+        """Close everything, for a child that did not start."""
+        self.close_child_ends()
+        for file in self._ours:
+            file.close()
+
+    def _open_output(self) -> IO[bytes]:
+        reading, writing = os.pipe()
+        self.child_ends.append(writing)
+        return self._keep(reading, "rb")
+
+    def _keep(self, descriptor: int, mode: str) -> IO[bytes]:
+        self._ours.append(os.fdopen(descriptor, mode, buffering=0))
+        return self._ours[-1]

@@ -1,20 +1,14 @@
-"""Wait for a child to exit, and terminate a process tree: SIGTERM, then SIGKILL, then proof that all are gone.
-
-A child is awaited without being reaped, so that its pid stays its own until the tree is closed.
-"""
+"""Terminate a process tree: SIGTERM, then SIGKILL, then proof that all are gone."""
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 from collections.abc import Callable, Sequence
 
 import anyio
 from msgspec import Struct
 
 from retinue.engines.process.linux_tree import ProcessHandle, ProcessTree
-from retinue.model.results import ProcessEnd
 from retinue.model.runs import NO_DEADLINE
 
 TERMINATE_GRACE = 5.0
@@ -23,8 +17,6 @@ SIGTERM_REPEAT_INTERVAL = 1.0
 """Seconds after which descendants get SIGTERM again: a signal between a shell's fork and its exec is lost."""
 EXIT_CONFIRM_TIMEOUT = 3.0
 """Seconds for killed processes to disappear: one that waits for a broken disk may never."""
-POLL_INTERVALS = (0.001, 0.05)
-"""Seconds between two checks where an exit cannot be awaited: the first and the longest."""
 
 # SIGCONT, so that a stopped process receives the SIGTERM. Windows has neither SIGCONT nor SIGKILL.
 _TERMINATE_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGCONT") if hasattr(signal, name))
@@ -106,46 +98,3 @@ async def _list_survivors(tree: ProcessTree) -> tuple[int, ...]:
     for member in members:
         member.close()
     return tuple(member.pid for member in members)
-
-
-async def wait_exit(process: subprocess.Popen[bytes]) -> ProcessEnd:
-    """Wait until the process itself exits, also while others hold its pipes."""
-    while (end := read_exit(process)) is None:
-        try:
-            descriptor = os.pidfd_open(process.pid)
-        except (AttributeError, OSError):
-            return await poll_exit(process)
-        try:
-            await anyio.wait_readable(descriptor)
-        finally:
-            os.close(descriptor)
-    return end
-
-
-async def poll_exit(process: subprocess.Popen[bytes]) -> ProcessEnd:
-    """Wait for the exit where there are no process descriptors, checking less and less often."""
-    pause, longest = POLL_INTERVALS
-    while (end := read_exit(process)) is None:
-        await anyio.sleep(pause)
-        pause = min(2 * pause, longest)
-    return end
-
-
-def read_exit(process: subprocess.Popen[bytes]) -> ProcessEnd | None:
-    """Return how the process ended; None while it runs, an empty `ProcessEnd` if other code reaped it."""
-    if process.returncode is None and hasattr(os, "waitid"):
-        return _peek_exit(process.pid)
-    code = process.poll()
-    if code is None:
-        return None
-    return ProcessEnd(code=code) if code >= 0 else ProcessEnd(signal=-code)
-
-
-def _peek_exit(pid: int) -> ProcessEnd | None:
-    try:
-        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return ProcessEnd()
-    if found is None:
-        return None
-    return ProcessEnd(code=found.si_status) if found.si_code == os.CLD_EXITED else ProcessEnd(signal=found.si_status)

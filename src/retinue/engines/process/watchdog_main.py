@@ -1,110 +1,352 @@
-"""The watchdog: outlives a killed Retinue just long enough to kill every process that Retinue had started.
+"""The watchdog on Linux: parent of all child processes and of the orphans they leave, outlives a killed Retinue.
 
-A program of its own, run as `python -I -S watchdog_main.py INSTANCE PARENT [CGROUP]`; it imports nothing of Retinue.
-It waits until its parent ends or releases it. It kills only processes with the instance's marker in their
-environment or in the instance's control group; where /proc is missing, the process groups of the reported children.
+A program of its own with one thread, started by `watchdog.py`; it imports nothing of Retinue. It executes one spawn
+request after the other and reports each exit. A dead child is reaped only when Retinue releases it, so that its pid
+is not reused before. When Retinue has ended, it kills everything that descends from it.
+
+Each request comes as one message with descriptors: a status socket, a file with the request, and the child's streams.
+All reports on a child are messages on its status socket, which Retinue closes to release the child:
+
+    ("forked", pid), ("started",), ("failed", stage, errno), ("exited", code), ("killed", signal)
 """
 
 from __future__ import annotations
 
-# ruff: noqa: PTH106, PTH110, PTH123, PTH208, SIM105
-# pathlib and contextlib would double its start-up time
+# ruff: noqa: PTH106, PTH110, PTH123, PTH208, S302, SIM105
+# pathlib, contextlib and socket would multiply its start-up time
+import _socket
+import ctypes
+import errno
+import fcntl
+import marshal
 import os
 import select
 import signal
 import sys
 import time
 
-RELEASE_BYTE = b"."
-"""The line that ends it without killing anything."""
-KILL_TIMEOUT = 2.0
+TYPE_CHECKING = False
+"""As in typing, which is slow to import."""
+if TYPE_CHECKING:
+    from typing import NoReturn, TypedDict
+
+    class Request(TypedDict):
+        """A child to start."""
+
+        argv: list[bytes]
+        programs: list[bytes]
+        """Paths to try, in this order."""
+        cwd: bytes
+        environ: dict[bytes, bytes]
+        targets: list[int]
+        """The number of each stream in the child."""
+        cgroup: str
+        """The control group to start in; empty for none."""
+        sandbox: dict[str, object] | None
+        """What `apply_sandbox` of `landlock.py` gets in the child."""
+
+
+MAX_DESCRIPTORS = 64
+"""Descriptors that come with one request."""
+KILL_TIMEOUT = 5.0
 """Seconds for the killed processes to disappear."""
-KILL_INTERVAL = 0.01
+KILL_INTERVAL = 0.005
 """Seconds between two scans."""
-QUIET_ROUNDS = 3
-"""Scans in a row that must find nothing: a process in the middle of an exec shows no environment."""
 IGNORED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
-"""Ignored, because it ends with its parent and not before."""
+"""Ignored, because the watchdog ends with its parent and not before."""
+DEFAULT_SIGNALS = (*IGNORED_SIGNALS, "SIGPIPE", "SIGXFSZ")
+"""Set to their default in children: the watchdog or Python ignores them."""
+EXEC_FAILED_CODE = 127
+"""Exit code of a fork that could not execute its program."""
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+SYS_CLONE3 = 435
+"""Number of clone3 on every architecture."""
+CLONE_INTO_CGROUP = 0x200000000
+"""A process that starts in its group need not be moved, which takes the kernel up to 25 ms."""
+CLONE_ARGUMENTS = 11
+"""Fields of `struct clone_args`."""
+
+libc = ctypes.PyDLL(None, use_errno=True)
 
 
-def main(instance: str, parent: str, cgroup: str = "") -> None:
-    for name in IGNORED_SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
-    children: set[int] = set()
-    if watch_parent(int(parent), children):
-        return
+class Child:
+    """A process that Retinue asked for, until Retinue releases it."""
+
+    def __init__(self, pid: int, status: _socket.socket, failure: int) -> None:
+        self.pid = pid
+        self.status = status
+        self.failure = failure
+        """Read end of the pipe that ends with a successful exec; -1 once its end was read."""
+        self.is_over = False
+        """True once its failure or its exit was reported."""
+
+    def report(self, *message: str | int) -> None:
+        try:
+            self.status.send(marshal.dumps(message))
+        except OSError:
+            pass  # Retinue has released it
+
+
+class Watchdog:
+    """Serves one Retinue."""
+
+    def __init__(self, parent: int) -> None:
+        self.parent = parent
+        self.requests = _socket.socket(fileno=0)
+        self.children: dict[int, Child] = {}
+        """By the descriptor of the status socket."""
+        self.starting: dict[int, Child] = {}
+        """Those that are not executed yet, by the descriptor of the failure pipe."""
+        self.poll = select.poll()
+        self.wakeup, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+
+    def run(self) -> None:
+        """Serve until Retinue has ended or has closed its socket."""
+        # The socket alone is not enough: a fork of Retinue without an exec keeps its other end open, too.
+        for descriptor in (0, self.wakeup, os.pidfd_open(self.parent)):
+            self.poll.register(descriptor, select.POLLIN)
+        while os.getppid() == self.parent:
+            ready = {descriptor for descriptor, _ in self.poll.poll()}
+            if self.wakeup in ready:
+                os.read(self.wakeup, 65536)
+                self.report_exits()
+            for descriptor in ready:
+                if descriptor in self.starting:
+                    self.report_start(self.starting[descriptor])
+                elif descriptor in self.children:
+                    self.release(self.children[descriptor])
+            if 0 in ready and not self.receive_request():
+                return
+
+    def receive_request(self) -> bool:
+        """Start the child of one request; return False at the end of the socket."""
+        data, ancillary, _, _ = self.requests.recvmsg(
+            16, _socket.CMSG_SPACE(4 * MAX_DESCRIPTORS), _socket.MSG_CMSG_CLOEXEC
+        )
+        packed = b"".join(each for _, _, each in ancillary)
+        descriptors = [int.from_bytes(packed[i : i + 4], sys.byteorder) for i in range(0, len(packed) - 3, 4)]
+        # Some are missing where descriptors are short: then Retinue finds the status socket closed.
+        if data and len(descriptors) == int(data):
+            self.start_child(_socket.socket(fileno=descriptors.pop(0)), descriptors[0], descriptors[1:])
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return bool(data)
+
+    def start_child(self, status: _socket.socket, file: int, streams: list[int]) -> None:
+        status.setblocking(False)
+        try:
+            request = read_request(file)
+            reading, writing = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            Child(0, status, -1).report("failed", "fork", error.errno or errno.EIO)
+            status.close()
+            return
+        try:
+            pid = fork_into(request["cgroup"])
+            if pid == 0:
+                become_program(request, streams, writing)
+        except OSError as error:
+            os.close(reading)
+            Child(0, status, -1).report("failed", "fork", error.errno or errno.EIO)
+            status.close()
+            return
+        finally:
+            os.close(writing)
+        child = self.children[status.fileno()] = self.starting[reading] = Child(pid, status, reading)
+        for descriptor in (status.fileno(), reading):
+            self.poll.register(descriptor, select.POLLIN)
+        child.report("forked", pid)
+
+    def report_start(self, child: Child) -> None:
+        """Report the exec of a child, or why there was none."""
+        failure = os.read(child.failure, 4096)
+        self.poll.unregister(child.failure)
+        del self.starting[child.failure]
+        os.close(child.failure)
+        child.failure = -1
+        if failure:
+            child.is_over = True
+            child.report("failed", *marshal.loads(failure))
+        else:
+            child.report("started")
+
+    def report_exits(self) -> None:
+        """Report the children that have exited, without reaping them; reap orphans."""
+        for child in [child for child in self.children.values() if not child.is_over]:
+            if end := os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if child.failure >= 0:
+                    self.report_start(child)
+                if not child.is_over:
+                    child.is_over = True
+                    child.report("exited" if end.si_code == os.CLD_EXITED else "killed", end.si_status)
+        self.reap_orphans()
+
+    def reap_orphans(self) -> None:
+        """Reap exited orphans. Those behind a child that is not released yet in the kernel's list wait for that."""
+        held = {child.pid for child in self.children.values()}
+        try:
+            while (end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and end.si_pid not in held:
+                os.waitpid(end.si_pid, 0)
+        except ChildProcessError:
+            pass
+
+    def release(self, child: Child) -> None:
+        """Reap the child; kill it if it still runs, and then reap it as an orphan."""
+        for descriptor in (child.status.fileno(), child.failure):
+            if descriptor >= 0:
+                self.poll.unregister(descriptor)
+        del self.children[child.status.fileno()]
+        child.status.close()
+        if self.starting.pop(child.failure, None):
+            os.close(child.failure)
+        if os.waitpid(child.pid, os.WNOHANG)[0] == 0:
+            os.kill(child.pid, signal.SIGKILL)
+        self.reap_orphans()
+
+
+def read_request(file: int) -> Request:
+    request: Request = marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
+    return request
+
+
+def fork_into(cgroup: str) -> int:
+    """Fork, into the group if it can be entered; return 0 in the fork.
+
+    Raises:
+        OSError: there can be no further process.
+    """
+    if cgroup:
+        try:
+            folder = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return os.fork()  # it is found by its marker and its parents
+        try:
+            fields = {0: CLONE_INTO_CGROUP, 4: signal.SIGCHLD, 10: folder}
+            arguments = (ctypes.c_uint64 * CLONE_ARGUMENTS)(*(fields.get(i, 0) for i in range(CLONE_ARGUMENTS)))
+            pid: int = libc.syscall(SYS_CLONE3, ctypes.byref(arguments), ctypes.sizeof(arguments))
+        finally:
+            os.close(folder)
+        if pid >= 0:
+            return pid
+    pid = os.fork()
+    if cgroup and pid == 0:
+        # The kernel, or a filter of system calls, has no clone3.
+        write_file(cgroup + "/cgroup.procs", "0")
+    return pid
+
+
+def become_program(request: Request, streams: list[int], failure: int) -> NoReturn:
+    """Execute the program in a fork, or report the failed stage."""
+    stage, number = "fork", errno.EINVAL
+    try:
+        os.setsid()
+        for name in DEFAULT_SIGNALS:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        parent = os.getppid()
+        libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(EXEC_FAILED_CODE)
+        failure = place_descriptors(streams, request["targets"], failure)
+        stage = "cwd"
+        os.chdir(request["cwd"])
+        if request["sandbox"] is not None:
+            stage = "sandbox"
+            __import__("landlock").apply_sandbox(request["sandbox"])
+        stage = "exec"
+        execute(request)
+    except OSError as error:
+        number = error.errno or errno.EIO
+    finally:
+        os.write(failure, marshal.dumps((stage, number)))
+        os._exit(EXEC_FAILED_CODE)
+
+
+def place_descriptors(sources: list[int], targets: list[int], failure: int) -> int:
+    """Give each source the number of its target; return the new number of the failure pipe."""
+    above = max(targets) + 1
+    # First out of the way, so that no target overwrites a source.
+    sources = [fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, above) for source in sources]
+    failure = fcntl.fcntl(failure, fcntl.F_DUPFD_CLOEXEC, above)
+    for source, target in zip(sources, targets, strict=True):
+        os.dup2(source, target)
+    return failure
+
+
+def execute(request: Request) -> None:
+    """Execute the first of the programs that exists.
+
+    Raises:
+        OSError: none could be executed.
+    """
+    reason = OSError(errno.ENOENT, "no program")
+    for program in request["programs"]:
+        try:
+            os.execve(program, request["argv"], request["environ"])  # noqa: S606 - without a shell
+        except OSError as error:
+            # As execvp does: a program that exists and cannot be executed is the better reason.
+            if reason.errno in {errno.ENOENT, errno.ENOTDIR}:
+                reason = error
+    raise reason
+
+
+def kill_descendants(cgroup: str) -> None:
+    """Kill everything that descends from this process, and remove the control group."""
     deadline = time.monotonic() + KILL_TIMEOUT
-    quiet = 0
-    while quiet < QUIET_ROUNDS and time.monotonic() < deadline:
-        is_done = not kill_all(instance.encode(), children, cgroup) and remove_cgroup(cgroup)
-        quiet = quiet + 1 if is_done else 0
+    while time.monotonic() < deadline:
+        if cgroup:
+            write_file(cgroup + "/cgroup.kill", "1")
+        kill_listed(list_descendants())
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            # Orphans come here: without a child, there is no descendant either.
+            break
+        time.sleep(KILL_INTERVAL)
+    while cgroup and not remove_cgroup(cgroup) and time.monotonic() < deadline:
         time.sleep(KILL_INTERVAL)
 
 
-def watch_parent(parent: int, children: set[int]) -> bool:
-    """Track the parent's children until the parent is gone; return True if the parent released the watchdog."""
-    poll = select.poll()
-    poll.register(0, select.POLLIN)
-    # The pipe alone is not enough: a fork of the parent without an exec keeps its other end open, too.
-    if end := open_pidfd(parent):
-        poll.register(end, select.POLLIN)
-    rest = b""
-    while os.getppid() == parent:
-        ready = [descriptor for descriptor, _ in poll.poll(None if end else 1000)]
-        if not ready:
-            continue
-        chunk = os.read(0, 65536) if 0 in ready else b""
-        if not chunk:
-            return False
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line == RELEASE_BYTE:
-                return True
-            (children.add if line[:1] == b"+" else children.discard)(int(line[1:]))
-    return False
+def list_descendants() -> dict[int, list[bytes]]:
+    """Return the live descendants of this process, with their fields in /proc/PID/stat after the name."""
+    table = {int(name): read_stat(name) for name in os.listdir("/proc") if name.isdecimal()}
+    members = {os.getpid()}
+    while more := {pid for pid, fields in table.items() if fields and int(fields[1]) in members} - members:
+        members |= more
+    return {pid: table[pid] for pid in members - {os.getpid()} if table[pid][0] not in b"ZXx"}
 
 
-def kill_all(marker: bytes, children: set[int], cgroup: str) -> bool:
-    """Send SIGKILL to all remaining processes; return whether there were any."""
-    if cgroup:
-        kill_cgroup(cgroup)
-    if not os.path.exists("/proc/self/environ"):
-        return kill_process_groups(children)
-    marked = [pid for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))) if has_marker(pid, marker)]
-    for pid in marked:
-        end = open_pidfd(pid)
-        # Checked again: only now is it certain that the pid is the process we signal.
-        if end and has_marker(pid, marker):
-            try:
-                signal.pidfd_send_signal(end, signal.SIGKILL)
-            except OSError:
-                pass
-        if end:
-            os.close(end)
-    return bool(marked)
-
-
-def kill_process_groups(children: set[int]) -> bool:
-    for pid in list(children):
+def kill_listed(processes: dict[int, list[bytes]]) -> None:
+    for pid, fields in processes.items():
         try:
-            os.killpg(pid, signal.SIGKILL)
+            descriptor = os.pidfd_open(pid)
         except OSError:
-            children.discard(pid)
-    return bool(children)
+            continue
+        try:
+            # Checked again: from now on it is certain that the pid is the process that was listed.
+            if read_stat(str(pid))[19:20] == fields[19:20]:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except OSError:
+            pass
+        finally:
+            os.close(descriptor)
 
 
-def kill_cgroup(cgroup: str) -> None:
+def read_stat(pid: str) -> list[bytes]:
     try:
-        with open(cgroup + "/cgroup.kill", "w") as file:
-            file.write("1")
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(1024)
     except OSError:
-        pass
+        return []
+    return text[text.rfind(b")") + 2 :].split()
 
 
 def remove_cgroup(cgroup: str) -> bool:
     """Remove the group if it is empty; return whether it is gone."""
-    if not cgroup:
-        return True
     for folder, _, _ in os.walk(cgroup, topdown=False):
         try:
             os.rmdir(folder)
@@ -113,24 +355,22 @@ def remove_cgroup(cgroup: str) -> bool:
     return not os.path.exists(cgroup)
 
 
-def has_marker(pid: int, marker: bytes) -> bool:
-    """Return whether a live process, other than this one, has the marker in its environment."""
-    if pid == os.getpid():
-        return False
+def write_file(path: str, text: str) -> None:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return marker in file.read()
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
-        return False
-
-
-def open_pidfd(pid: int) -> int:
-    """Return a descriptor bound to this process, even if its pid is reused; 0 if there is none."""
+        return
     try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return 0
+        os.write(descriptor, text.encode())
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def main(parent: str, cgroup: str = "") -> None:
+    for name in IGNORED_SIGNALS:
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    Watchdog(int(parent)).run()
+    kill_descendants(cgroup)

@@ -58,7 +58,8 @@ async def bash(
     call starts a new shell without stdin. Processes that it leaves in the background are ended with it.
     """
     from retinue.engines.base import EngineError
-    from retinue.engines.process.child import ChildCommand, open_child
+    from retinue.engines.process.child import open_child
+    from retinue.engines.process.command import ChildCommand
 
     shell = which("bash", path=context.environ.get("PATH")) or which("sh", path=context.environ.get("PATH"))
     if shell is None:

@@ -1,0 +1,28 @@
+"""The description of a program to start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class StdinMode(StrEnum):
+    PIPE = "pipe"
+    CLOSED = "closed"
+    """/dev/null: some agents wait for the end of an open pipe before they start."""
+
+
+class ChildCommand(Struct, frozen=True, kw_only=True):
+    """A program to start."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    environ: Mapping[str, str]
+    """The complete environment; two markers are added."""
+    stdin: StdinMode = StdinMode.CLOSED
+    sandbox: Mapping[str, object] | None = None
+    """JSON object for `landlock.apply_sandbox`, called in the child immediately before it becomes the program."""
+    pass_fds: tuple[int, ...] = ()
+    """Descriptors that the child inherits under the same numbers. The caller closes them."""
