@@ -18,7 +18,8 @@ from retinue.client import Retinue
 from retinue.engines.base import Emit, EngineCapabilities, EngineInfo
 from retinue.model.events import MessageEnded, Text, TextDelta, ToolCalled, ToolReturned
 from retinue.model.runs import RunSpec
-from retinue.tui.live_view import LiveView, run_view
+from retinue.tui.event_view import run_view
+from retinue.tui.live_view import LiveView
 
 AGENTS = 16
 LINES = 1_000

@@ -25,7 +25,7 @@ from retinue.agents.fields import _FIELD_SPECS
 from retinue.composition import TOOLSET_DEFAULTS
 from retinue.config import settings
 from retinue.model import errors, event_codec, events, results, runs
-from retinue.toolsets.base import REFUSAL_CODES, REFUSED_EXIT_CODE
+from retinue.model.results import REFUSAL_CODES, REFUSED_EXIT_CODE
 from retinue.toolsets.single import ERROR_CODES, FAILED_CODE
 
 FOLDER = Path(__file__).parents[1] / "reference"

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import anyio
 from msgspec import structs
@@ -43,7 +43,9 @@ from retinue.runtime.validation import wrong_type
 from retinue.sessions.jsonl import make_client_root
 from retinue.sessions.store import PruneReport, SessionStore, SessionSummary
 from retinue.sessions.stored_sessions import StoredSessions
-from retinue.toolsets.base import Toolset
+
+if TYPE_CHECKING:
+    from retinue.toolsets.base import Toolset
 
 
 class Retinue(StoredSessions):

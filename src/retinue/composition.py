@@ -30,9 +30,9 @@ from retinue.runtime.orchestrator import Orchestrator
 from retinue.runtime.planner import Planner
 from retinue.sessions.jsonl import ClientStore, JsonlStore
 from retinue.sessions.store import SessionStore
-from retinue.toolsets.base import Toolset
 
 if TYPE_CHECKING:
+    from retinue.toolsets.base import Toolset
     from retinue.toolsets.delegation import ToolsetDelegation
 
 

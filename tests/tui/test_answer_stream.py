@@ -25,7 +25,8 @@ from retinue.model.events import (
 from retinue.model.results import AnswerStatus
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.tui.answer_stream import NOT_THE_ANSWER, AnswerPrinter, AnswerStream
-from retinue.tui.live_view import LinesView, LiveView
+from retinue.tui.event_view import LinesView
+from retinue.tui.live_view import LiveView
 
 STOP = MessageEnded(stop_reason="stop")
 TOOL_USE = MessageEnded(stop_reason="tool_use")

@@ -14,7 +14,8 @@ from tests.support.retinue_factory import VIRTUAL_TIME
 from retinue.model.events import Notice, RunEnded, Text, ToolCalled
 from retinue.runtime.event_bus import MAX_QUEUED_EVENTS, EventBus
 from retinue.tui.event_lines import EventLineFormatter
-from retinue.tui.live_view import EngineNote, LinesView, LiveView, is_screen, run_view, storage_losses
+from retinue.tui.event_view import EngineNote, LinesView, is_screen, run_view, storage_losses
+from retinue.tui.live_view import LiveView
 
 TEST_TIMEOUT = 20.0
 """Seconds before a test gives up waiting."""

@@ -16,7 +16,8 @@ from retinue.cli.main import is_call_command, is_one_run
 from retinue.cli.options import CommandRefusedError
 from retinue.cli.printing import OutputError, make_printable, print_error, print_json, print_tip
 from retinue.model.errors import ErrorCode, Failure, RefusedError
-from retinue.toolsets.base import REFUSED_EXIT_CODE, ToolResult
+from retinue.model.results import REFUSED_EXIT_CODE
+from retinue.toolsets.base import ToolResult
 
 DEBUG_VARIABLE = "RETINUE_DEBUG"
 """Set to print the traceback of an unexpected error."""

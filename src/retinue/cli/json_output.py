@@ -24,11 +24,10 @@ from msgspec import Struct, structs
 from retinue.cli.printing import make_printable
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure
-from retinue.model.results import ExecutionReport, RunResult
+from retinue.model.results import REFUSED_EXIT_CODE, ExecutionReport, RunResult, has_run
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage, Task
 from retinue.output.untrusted_text import strip_control_characters
-from retinue.toolsets.base import REFUSED_EXIT_CODE, has_run
 
 
 def result_json(result: RunResult) -> dict[str, Any]:

@@ -14,10 +14,10 @@ from msgspec import Struct
 from retinue.cli.commands.completion import complete_engines
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import THINKING_LEVELS
+from retinue.model.results import REFUSED_EXIT_CODE
 from retinue.model.tasks import Task
 from retinue.support.formatting import parse_duration
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
-from retinue.toolsets.base import REFUSED_EXIT_CODE
 
 if TYPE_CHECKING:
     from retinue.client import Retinue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -24,12 +24,13 @@ from retinue.client import Retinue
 from retinue.config.settings import ENVIRONMENT, SettingProblem
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import same_model
-from retinue.model.results import RunResult, Usage
+from retinue.model.results import RunResult, Usage, compute_exit_status
 from retinue.model.tasks import Mode
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import SHORT_ID_LENGTH, suggest_spelling
-from retinue.toolsets.base import compute_exit_status
-from retinue.tui.answer_stream import PRINTED_ANSWERS, AnswerStream
+
+if TYPE_CHECKING:
+    from retinue.tui.answer_stream import AnswerStream
 
 MAX_MODELS = 3
 """Models that are named; others are counted."""
@@ -60,7 +61,7 @@ def print_results(
         with hint_stored_answers([result.session for result in results if result.actual.saved]):
             if options.as_json:
                 print_json(_results_json(results, mode))
-            elif answer is not None and results[0].answer in PRINTED_ANSWERS:
+            elif answer is not None and results[0].answer.is_text:
                 _print_rest(answer, results[0].text)
             else:
                 _print_answers(results, mode)
@@ -111,7 +112,7 @@ def _results_json(results: Sequence[RunResult], mode: Mode) -> dict[str, Any]:
 
 def _print_answers(results: Sequence[RunResult], mode: Mode) -> None:
     for number, result in enumerate(results if mode is Mode.PARALLEL else results[-1:], 1):
-        if not result.text or result.answer not in PRINTED_ANSWERS:
+        if not result.text or not result.answer.is_text:
             continue
         if mode is Mode.PARALLEL:
             print_lines([click.style(_result_title(number, result), bold=True)])

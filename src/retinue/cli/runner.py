@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NoReturn, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
 
 import anyio
 import click
@@ -29,23 +29,23 @@ from retinue.config.settings import SettingProblem
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import Event, Notice
-from retinue.model.results import RunResult
+from retinue.model.results import RunResult, compute_exit_status
 from retinue.model.tasks import Mode, Plan, Task
 from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, unknown_name_message
 from retinue.support.own_process import is_blocked, list_stop_signals
-from retinue.toolsets.base import compute_exit_status
-from retinue.tui.answer_stream import AnswerPrinter, AnswerStream
-from retinue.tui.keys import KeyboardReader, KeyHandler
-from retinue.tui.live_view import (
+from retinue.tui.event_view import (
     EngineNote,
     EventView,
     LinesView,
-    LiveView,
     PendingEvents,
     is_screen,
     run_view,
     storage_losses,
 )
+from retinue.tui.keys import KeyboardReader, KeyHandler
+
+if TYPE_CHECKING:
+    from retinue.tui.answer_stream import AnswerPrinter, AnswerStream
 
 
 def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
@@ -165,6 +165,8 @@ def _make_view(
     if not shows_progress:
         return LinesView(stream, note, storage_losses)
     if is_screen(stream, os.environ) and (answer is None or _is_same_terminal(sys.stdout, stream)):
+        from retinue.tui.live_view import LiveView
+
         color = click.get_current_context().color
         return LiveView(stream, settings.max_lines_per_window, note, storage_losses, answer=answer, color=color)
     from retinue.tui.event_lines import EventLineFormatter
@@ -174,7 +176,11 @@ def _make_view(
 
 
 def _make_printer(answer: AnswerStream | None, *, whole_lines: bool) -> AnswerPrinter | None:
-    return AnswerPrinter(sys.stdout, answer, whole_lines=whole_lines) if answer is not None else None
+    if answer is None:
+        return None
+    from retinue.tui.answer_stream import AnswerPrinter
+
+    return AnswerPrinter(sys.stdout, answer, whole_lines=whole_lines)
 
 
 def _is_same_terminal(one: TextIO, other: TextIO) -> bool:
@@ -245,7 +251,11 @@ def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, toolset: str,
 
     On a terminal the answer of a single run is printed while it is written.
     """
-    answer = AnswerStream() if _is_streamed(plan, options) else None
+    answer = None
+    if _is_streamed(plan, options):
+        from retinue.tui.answer_stream import AnswerStream
+
+        answer = AnswerStream()
     started = time.monotonic()
     results = run_plan(retinue, plan, toolset, options, answer=answer)
     elapsed = time.monotonic() - started

@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from retinue.model.events import Event, RunEnded, RunQueued, ToolCalled
 from retinue.model.json_text import escape_json
-from retinue.model.results import AnswerStatus
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Lineage
 
@@ -221,7 +220,7 @@ def _make_complete(origin: EventSource, ended: RunEnded) -> SubagentComplete:
     failure = ended.failure
     result = ended.text
     if failure:
-        has_answer = ended.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
+        has_answer = ended.answer.is_text
         result = f"{failure.message}\n\n{ended.text}" if has_answer and ended.text else failure.message
     return SubagentComplete(
         subagent_id=origin.run,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -15,6 +15,29 @@ from retinue.model.runs import Limits, RemovedTool, RunSpec, ToolUse
 
 MAX_USAGE_VALUE = 10**15
 """Largest usage that is believed from a provider."""
+
+REFUSED_EXIT_CODE = 2
+"""Exit status of a call that was refused before anything ran."""
+CANCELLED_EXIT_CODE = 130
+"""Exit status of a call that was cancelled."""
+
+REFUSAL_CODES = frozenset(
+    {
+        ErrorCode.INVALID_INPUT,
+        ErrorCode.UNKNOWN_AGENT,
+        ErrorCode.AGENT_DISABLED,
+        ErrorCode.AGENT_UNTRUSTED,
+        ErrorCode.UNKNOWN_ENGINE,
+        ErrorCode.UNKNOWN_SKILL,
+        ErrorCode.CONFLICT,
+        ErrorCode.UNSUPPORTED,
+        ErrorCode.SPAWN_FAILED,
+        ErrorCode.SESSION_NOT_FOUND,
+        ErrorCode.SESSION_BUSY,
+        ErrorCode.STORAGE,
+    }
+)
+"""Failures of a run that never started: a call with only that task was refused."""
 
 
 class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -118,6 +141,11 @@ class AnswerStatus(StrEnum):
     PARTIAL = "partial"
     DIAGNOSIS = "diagnosis"
     NONE = "none"
+
+    @property
+    def is_text(self) -> bool:
+        """True for text of the agent; a diagnosis is none."""
+        return self in (AnswerStatus.FINAL, AnswerStatus.PARTIAL)
 
 
 class Finalization(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -223,3 +251,23 @@ def compute_exit_code(failure: Failure | None, process: ProcessEnd | None = None
             return 128 + process.signal
         case _:
             return (process and process.code) or 1
+
+
+def has_run(result: RunResult) -> bool:
+    """Return whether an agent did anything: False for a refused task and for an engine that could not start."""
+    if not result.was_started:
+        return False
+    is_refusal = result.failure is not None and result.failure.code in REFUSAL_CODES
+    return not is_refusal or result.answer.is_text
+
+
+def compute_exit_status(results: Sequence[RunResult]) -> int:
+    """Return the exit status of a call: 0 all completed, 130 cancelled, 124 only timeouts, 2 nothing ran, else 1."""
+    if results and not any(map(has_run, results)):
+        return REFUSED_EXIT_CODE
+    codes = {result.failure.code for result in results if result.failure}
+    if ErrorCode.ABORTED in codes:
+        return CANCELLED_EXIT_CODE
+    if codes and codes <= {ErrorCode.TIMEOUT, ErrorCode.IDLE_TIMEOUT}:
+        return 124
+    return 1 if codes else 0

@@ -355,7 +355,7 @@ class AnswerCollector:
 
     def _explain(self, problem: str, advice: str = RETRY_ADVICE, separator: str = " ") -> str:
         """Return the problem, what was kept, and what to do next."""
-        has_text = self.best_answer().kind in (AnswerStatus.FINAL, AnswerStatus.PARTIAL)
+        has_text = self.best_answer().kind.is_text
         return f"{problem}{separator}{KEPT_TEXT if has_text else KEPT_SESSION} {advice}"
 
     def _build_diagnosis(self) -> str:

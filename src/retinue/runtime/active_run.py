@@ -22,7 +22,6 @@ from retinue.output.answer import AnswerCollector
 from retinue.output.untrusted_text import to_one_line
 from retinue.runtime.concurrency import RunShare
 from retinue.runtime.recorder import Recorder
-from retinue.sessions.messages import load_messages
 from retinue.sessions.store import SessionStore
 
 FINAL_WRITE_TIMEOUT = 5.0
@@ -224,6 +223,8 @@ class ActiveRun:
         Raises:
             RefusedError: `storage`.
         """
+        from retinue.sessions.messages import load_messages
+
         return await load_messages(self._store, self.spec.session)
 
     @property

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, structs
 
 from retinue.agents.agent import Agent, SourceLayer
 from retinue.agents.registry import AgentRegistry, AgentSet
 from retinue.agents.skills import SkillRegistry
-from retinue.agents.sqlite_index import AgentIndex
 from retinue.agents.tool_policy import (
     can_write,
     child_tool_ceiling,
@@ -52,9 +52,10 @@ from retinue.runtime.validation import (
     validate_sessions,
     validate_tasks,
 )
-from retinue.sessions.messages import load_messages
 from retinue.sessions.store import SessionStore, SessionSummary
-from retinue.transcripts.fanout import render_resume_context
+
+if TYPE_CHECKING:
+    from retinue.agents.sqlite_index import AgentIndex
 
 ENGINE_MISSING = "engine_missing"
 
@@ -148,8 +149,7 @@ class Planner:
         self._catalog = catalog
         self._engine_infos = engine_infos
         self._store = store
-        self._engine_session_dir = state / "native"
-        self._index = AgentIndex(state / "agents.sqlite")
+        self._state = state
         self._environ = environ
         self._delegation_tools = delegation_tools
         self._environments: dict[tuple[object, ...], Mapping[str, str]] = {}
@@ -187,6 +187,12 @@ class Planner:
         if vault:
             self._index.reconcile(agent_set, self._engine_infos, settings.engine)
         return agent_set
+
+    @cached_property
+    def _index(self) -> AgentIndex:
+        from retinue.agents.sqlite_index import AgentIndex
+
+        return AgentIndex(self._state / "agents.sqlite")
 
     async def plan(self, plan: Plan, admitted: AdmittedCall) -> list[PlannedRun]:
         """Return the runs of a plan, in the order of its tasks.
@@ -277,7 +283,7 @@ class Planner:
         draft.output_schema = schema
         draft.model = _choose_task_model(draft.task, agent, admitted)
         draft.environment = self._build_environment(draft, engine, admitted)
-        draft.native_folder = call.native_folder or f"{self._engine_session_dir}{os.sep}{engine.name}"
+        draft.native_folder = call.native_folder or str(self._state / "native" / engine.name)
         draft.secrets = {engine.api_key_variable: found.api_key} if found.api_key else {}
         draft.notices = (*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(settings))
         if failure:
@@ -334,8 +340,12 @@ class Planner:
             and _is_same_work(draft, previous, engine)
         )
         if admitted.call.resume_as_transcript and not is_native:
+            from retinue.transcripts.fanout import render_resume_context
+
             draft.resume_blocks = (await render_resume_context(self._store.events(previous.session)),)
             return
+        from retinue.sessions.messages import load_messages
+
         draft.history = await load_messages(self._store, previous.session)
         if not engine.capabilities.resumes_natively:
             return

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import anyio
 from anyio.abc import TaskStatus
 
+from retinue.model.results import CANCELLED_EXIT_CODE
 from retinue.support.own_process import list_stop_signals
-from retinue.toolsets.base import CANCELLED_EXIT_CODE
 
 
 class ServerStartError(Exception):

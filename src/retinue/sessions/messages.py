@@ -16,7 +16,6 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.model.results import AnswerStatus
 from retinue.model.runs import Message, ToolUse
 from retinue.sessions.store import SessionStore
 
@@ -84,7 +83,7 @@ class MessageBuilder:
 
     def _end_run(self, event: RunEnded) -> None:
         self._close()
-        is_answer = event.text and event.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
+        is_answer = event.text and event.answer.is_text
         if is_answer and self._last_role in {None, "user"}:
             # The events in between have been pruned, or none of them completed a message.
             self._append(Message(role="assistant", text=event.text))

@@ -18,7 +18,7 @@ from retinue.agents.registry import AgentListing, DefinitionStatus
 from retinue.model.agents import ToolPolicy
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord
-from retinue.model.results import AnswerStatus, RunResult
+from retinue.model.results import REFUSAL_CODES, REFUSED_EXIT_CODE, AnswerStatus, RunResult
 from retinue.model.runs import ToolUse
 from retinue.model.tasks import CallContext, Plan, Task
 from retinue.output.untrusted_text import (
@@ -45,29 +45,6 @@ MAX_AGENTS = 100
 """Agents listed in the description of a tool."""
 MAX_DESCRIPTION_CHARS = 200
 """Characters of one agent's description."""
-
-REFUSED_EXIT_CODE = 2
-"""Exit status of a call that was refused before anything ran."""
-CANCELLED_EXIT_CODE = 130
-"""Exit status of a call that was cancelled."""
-
-REFUSAL_CODES = frozenset(
-    {
-        ErrorCode.INVALID_INPUT,
-        ErrorCode.UNKNOWN_AGENT,
-        ErrorCode.AGENT_DISABLED,
-        ErrorCode.AGENT_UNTRUSTED,
-        ErrorCode.UNKNOWN_ENGINE,
-        ErrorCode.UNKNOWN_SKILL,
-        ErrorCode.CONFLICT,
-        ErrorCode.UNSUPPORTED,
-        ErrorCode.SPAWN_FAILED,
-        ErrorCode.SESSION_NOT_FOUND,
-        ErrorCode.SESSION_BUSY,
-        ErrorCode.STORAGE,
-    }
-)
-"""Failures of a run that never started: a call with only that task was refused."""
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
@@ -202,26 +179,6 @@ def storage_warning(results: Sequence[RunResult]) -> tuple[str, ...]:
     return (
         f"Warning: {unsaved} of these sessions could not be stored. {them} kept in memory until this process ends.",
     )
-
-
-def has_run(result: RunResult) -> bool:
-    """Return whether an agent did anything: False for a refused task and for an engine that could not start."""
-    if not result.was_started:
-        return False
-    is_refusal = result.failure is not None and result.failure.code in REFUSAL_CODES
-    return not is_refusal or result.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}
-
-
-def compute_exit_status(results: Sequence[RunResult]) -> int:
-    """Return the exit status of a call: 0 all completed, 130 cancelled, 124 only timeouts, 2 nothing ran, else 1."""
-    if results and not any(map(has_run, results)):
-        return REFUSED_EXIT_CODE
-    codes = {result.failure.code for result in results if result.failure}
-    if ErrorCode.ABORTED in codes:
-        return CANCELLED_EXIT_CODE
-    if codes and codes <= {ErrorCode.TIMEOUT, ErrorCode.IDLE_TIMEOUT}:
-        return 124
-    return 1 if codes else 0
 
 
 # -- calls -------------------------------------------------------------------------------------------

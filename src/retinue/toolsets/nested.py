@@ -11,7 +11,7 @@ from msgspec import structs
 from retinue.config.settings import Settings
 from retinue.model.agents import AgentProfile, ToolPolicy
 from retinue.model.errors import Failure, RefusedError
-from retinue.model.results import AnswerStatus, RunResult
+from retinue.model.results import CANCELLED_EXIT_CODE, RunResult, compute_exit_status
 from retinue.model.tasks import CallContext, Mode, Plan, Task
 from retinue.output.untrusted_text import sanitize_text, strip_control_characters, to_one_line, wrap_untrusted
 from retinue.runtime.active_run import ABORTED
@@ -19,7 +19,6 @@ from retinue.runtime.model_choice import drop_unlisted_choices
 from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunState
 from retinue.toolsets import inputs
 from retinue.toolsets.base import (
-    CANCELLED_EXIT_CODE,
     OnPartialResult,
     OrchestratedToolset,
     RunTool,
@@ -27,7 +26,6 @@ from retinue.toolsets.base import (
     ToolDefinition,
     ToolResult,
     add_skipped_file,
-    compute_exit_status,
     find_newest_text,
     requested_tools,
     storage_warning,
@@ -327,7 +325,7 @@ def _render_result(result: RunResult) -> str:
 
 def _agent_text(result: RunResult) -> str:
     """Return what the agent itself wrote; empty if it wrote nothing."""
-    return sanitize_text(result.text) if result.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL} else ""
+    return sanitize_text(result.text) if result.answer.is_text else ""
 
 
 def _result_details(result: RunResult) -> dict[str, Any]:

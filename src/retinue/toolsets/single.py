@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.results import AnswerStatus, RunResult, Usage
+from retinue.model.results import REFUSED_EXIT_CODE, RunResult, Usage, compute_exit_status
 from retinue.model.runs import ToolUse
 from retinue.model.tasks import CallContext, Mode
 from retinue.output.redaction.redactor import sanitize_for_display
@@ -15,12 +15,10 @@ from retinue.output.truncate import read_on, truncate_text
 from retinue.output.untrusted_text import sanitize_text
 from retinue.runtime.progress import RunView
 from retinue.toolsets.base import (
-    REFUSED_EXIT_CODE,
     Sanitize,
     SubagentToolset,
     ToolResult,
     add_skipped_file,
-    compute_exit_status,
     find_newest_text,
     storage_warning,
     to_display_items,
@@ -159,7 +157,7 @@ def _failure_sections(result: RunResult, error: str, output: str) -> list[str]:
         sections.append(f"Attempts: {len(result.actual.attempts)}.")
     sections.append(f"Error:\n{error}")
     if output:
-        is_partial = result.answer in (AnswerStatus.PARTIAL, AnswerStatus.FINAL)
+        is_partial = result.answer.is_text
         cut = truncate_text(output, rest=_describe_rest(result))
         sections.append(f"{'Partial output' if is_partial else 'Last captured output'}:\n{cut.text}")
     if result.session_file:

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from retinue.config.directories import session_uuid, sticky_session_dir
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.results import AnswerStatus, RunResult
+from retinue.model.results import RunResult, compute_exit_status
 from retinue.model.tasks import CallContext, Mode, Task
 from retinue.output.untrusted_text import sanitize_text
 from retinue.runtime.progress import RunView
@@ -19,7 +19,6 @@ from retinue.toolsets.base import (
     SubagentToolset,
     ToolResult,
     add_skipped_file,
-    compute_exit_status,
     find_newest_text,
     storage_warning,
     to_display_items,
@@ -125,7 +124,7 @@ class StickyToolset(SubagentToolset):
 
     def failed_result(self, result: RunResult, failure: Failure) -> ToolResult:
         message = sanitize_text(failure.message)
-        is_text = result.answer in {AnswerStatus.PARTIAL, AnswerStatus.FINAL}
+        is_text = result.answer.is_text
         parts = _add_section(message, "Partial output:", sanitize_text(result.text) if is_text else None)
         return ToolResult(
             text=_render_text("ERROR", result.session, [*parts, *storage_warning([result])]),

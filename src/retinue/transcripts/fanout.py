@@ -14,7 +14,7 @@ from typing import ClassVar
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import MessageEnded, RunEnded, RunQueued, Text
-from retinue.model.results import AnswerStatus, Finalization
+from retinue.model.results import Finalization
 from retinue.model.runs import ToolArguments
 from retinue.output.untrusted_text import sanitize_text
 from retinue.sessions.store import INTERRUPTED, StoredEvents
@@ -140,7 +140,7 @@ class SessionTranscript(TranscriptRenderer):
     def run_ended(self, event: RunEnded) -> Iterable[str]:
         failure, describe = event.failure, self._describe_failure
         self.status = "error" if failure else "completed"
-        if not self._has_text and event.text and event.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
+        if not self._has_text and event.text and event.answer.is_text:
             self.messages += 1  # the events between start and end have been pruned
             yield self.text(event.text)
         # The provider's own message is already an entry.

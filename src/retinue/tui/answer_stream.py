@@ -23,7 +23,6 @@ from retinue.model.events import (
     Text,
     TextDelta,
 )
-from retinue.model.results import AnswerStatus
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.runtime.progress import CallProgress, TextItem
 from retinue.tui.renderer import StyledLine, StyledSpan
@@ -31,8 +30,6 @@ from retinue.tui.widths import text_width, wrap_text
 
 NOT_THE_ANSWER = "[the text above is not the answer]"
 """Printed between the text of a failed attempt, or of a draft, and the answer."""
-PRINTED_ANSWERS = frozenset({AnswerStatus.FINAL, AnswerStatus.PARTIAL})
-"""The kinds of answers that are printed: a diagnosis is no text of the agent."""
 MIN_WRAP_COLUMNS = 10
 """With fewer columns, indented lines are wrapped without their indent."""
 
@@ -95,7 +92,7 @@ class AnswerStream:
                 self._is_continued = True
             case AttemptStarted(number=number) if number > 1:
                 self._start_over(NOT_THE_ANSWER)
-            case RunEnded(text=text, answer=answer) if answer in PRINTED_ANSWERS:
+            case RunEnded(text=text, answer=answer) if answer.is_text:
                 self.finish(text)
             case _:
                 pass

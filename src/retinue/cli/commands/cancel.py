@@ -13,8 +13,8 @@ from retinue.cli.run_ids import NOTHING_RUNNING, describe_cancel, explain_not_ru
 from retinue.client import Retinue
 from retinue.ipc.client import ProcessUnreachableError
 from retinue.ipc.federation import cancel_remote, describe_unreachable
+from retinue.model.results import REFUSED_EXIT_CODE
 from retinue.sessions.store import LeaseOwner
-from retinue.toolsets.base import REFUSED_EXIT_CODE
 
 
 class CancelOutcome(Struct, frozen=True, rename="camel"):

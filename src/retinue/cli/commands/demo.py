@@ -14,11 +14,10 @@ from retinue.cli.options import RunOptions, cwd_option, json_option, quiet_optio
 from retinue.cli.printing import MAX_COLUMNS, help_examples, print_lines, stdout_columns
 from retinue.cli.run_output import hint_stored_answers, print_failures, print_results
 from retinue.cli.runner import make_retinue, run_plan
-from retinue.model.results import RunResult
+from retinue.model.results import RunResult, compute_exit_status
 from retinue.model.tasks import Mode, Plan, Task
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import SHORT_ID_LENGTH
-from retinue.toolsets.base import compute_exit_status
 from retinue.tui.widths import fit_text, text_width, wrap_text
 
 TOOLSET = "fanout"

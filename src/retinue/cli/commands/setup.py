@@ -27,9 +27,9 @@ from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.hosts.changes import ConfigChange, read_config
 from retinue.hosts.config_editors import UnsupportedConfigError, set_toml_values
+from retinue.model.results import compute_exit_status
 from retinue.model.tasks import Task
 from retinue.support.formatting import unknown_name_message
-from retinue.toolsets.base import compute_exit_status
 
 
 def plan_settings_change(file: Path, values: Mapping[str, str]) -> ConfigChange:

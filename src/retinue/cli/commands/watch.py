@@ -37,8 +37,8 @@ from retinue.support.own_process import is_closed
 from retinue.transcripts.text import TextTranscript
 from retinue.tui.browser import BrowserCommand, fold_output
 from retinue.tui.event_lines import EventLineFormatter
+from retinue.tui.event_view import MIN_UPDATE_INTERVAL, EventView, LinesView, is_screen, run_view
 from retinue.tui.keys import KeyboardReader
-from retinue.tui.live_view import MIN_UPDATE_INTERVAL, EventView, LinesView, is_screen, run_view
 from retinue.tui.watch_view import WatchView
 
 TOOLSET = "fanout"

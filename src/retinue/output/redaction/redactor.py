@@ -10,7 +10,6 @@ import msgspec
 
 from retinue.output.redaction.patterns import find_candidate_rows, fold_case, may_contain_name
 from retinue.output.redaction.stream import MIN_SECRET_CHARS, KnownSecrets, KnownSecretStream, PatternStream
-from retinue.output.traces import fold_stack_traces
 from retinue.output.untrusted_text import MAX_DEPTH, TOO_DEEP, replace_surrogates
 from retinue.support.cache import compile_pattern
 
@@ -165,6 +164,8 @@ _HOMES = (
 
 def sanitize_for_display(text: str, home: str, cwd: str = "") -> str:
     """Return the text for a human reader: home folders as `~`, long stack traces shortened."""
+    from retinue.output.traces import fold_stack_traces
+
     return abbreviate_home(fold_stack_traces(text, cwd), home)
 
 

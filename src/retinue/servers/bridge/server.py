@@ -19,6 +19,7 @@ from retinue.ipc.messages import CallToolRequest, PartialReply, RefusalMessage, 
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, RunQueued
+from retinue.model.results import REFUSED_EXIT_CODE
 from retinue.model.tasks import CallContext
 from retinue.runtime.event_bus import EventSubscription, SubscriberLaggedError
 from retinue.runtime.progress import CallProgress
@@ -27,7 +28,7 @@ from retinue.servers.delegation_hint import is_hint_enabled, render_hint
 from retinue.servers.lifecycle import run_until_signal
 from retinue.servers.stdio import MAX_LINE_BYTES, claim_stdio
 from retinue.sessions.store import INTERRUPTED
-from retinue.toolsets.base import REFUSED_EXIT_CODE, RunTool, ToolResult, Toolset
+from retinue.toolsets.base import RunTool, ToolResult, Toolset
 from retinue.toolsets.delegation import describe_tools
 
 MAX_CALLS = 256

@@ -64,7 +64,6 @@ MAX_ARGUMENT_CHARS = 500
 MAX_MESSAGES = 499
 """Per run; readers of the log accept 1,000."""
 
-ANSWERS = frozenset({AnswerStatus.FINAL, AnswerStatus.PARTIAL})
 TOOL_USE = "toolUse"
 """The stop reason `tool_use` in pi's spelling."""
 
@@ -167,7 +166,7 @@ class MessageLog:
         """Return the answer and as many of the newest messages before it as fit."""
         self._close()
         messages = [message for message, _ in self._messages]
-        if ended.text and ended.answer in ANSWERS:
+        if ended.text and ended.answer.is_text:
             is_last = messages and messages[-1]["role"] == "assistant" and not _has_calls(messages[-1])
             messages.append(_cut_answer(messages.pop() if is_last else {"role": "assistant"}, ended.text, max_bytes))
         kept: list[JsonMessage] = []

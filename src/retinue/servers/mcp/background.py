@@ -18,21 +18,14 @@ from msgspec import structs
 from retinue.client import Retinue
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.events import RunEnded
-from retinue.model.results import AnswerStatus
+from retinue.model.results import REFUSAL_CODES, AnswerStatus
 from retinue.model.tasks import CallContext, Plan, Task
 from retinue.output.untrusted_text import defang_markup, strip_control_characters, to_one_line, wrap_untrusted
 from retinue.servers.mcp.call_tracker import CallTracker, TrackedCall, TrackedRun
 from retinue.servers.mcp.jobs import CANCELLED, COMPLETED, FAILED, WORKING, Job, JobRegistry
 from retinue.sessions.store import SessionSummary
 from retinue.support.formatting import pluralize
-from retinue.toolsets.base import (
-    REFUSAL_CODES,
-    OnPartialResult,
-    RunTool,
-    ToolDefinition,
-    ToolResult,
-    refusal_result,
-)
+from retinue.toolsets.base import OnPartialResult, RunTool, ToolDefinition, ToolResult, refusal_result
 from retinue.toolsets.inputs import JsonObject, decode_fields, invalid_input, require_object, require_text
 
 SHOWN_ID_LENGTH = 16
@@ -176,7 +169,7 @@ def answer_result(run: TrackedRun) -> ToolResult:
         return _make_result(run, WORKING, "running; subagent_wait returns the result when it has ended")
     state, text = _end_state(ended), defang_markup(strip_control_characters(ended.text))
     facts: dict[str, Any] = {"elapsed": round(ended.elapsed, 3)}
-    if text and ended.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL}:
+    if text and ended.answer.is_text:
         facts["result"] = text
     if ended.failure:
         message = defang_markup(strip_control_characters(ended.failure.message))

@@ -16,12 +16,13 @@ from msgspec import Struct, structs
 
 from retinue.agents.registry import DefinitionStatus
 from retinue.client import Retinue
+from retinue.model.results import REFUSED_EXIT_CODE
 from retinue.model.tasks import CallContext
 from retinue.output.untrusted_text import defang_markup, to_one_line
 from retinue.servers.lifecycle import ServerStartError
 from retinue.servers.mcp.call_tracker import CallTracker, TrackedCall
 from retinue.servers.mcp.jobs import ReportProgress, TaskRegistry, ToolAnswer
-from retinue.toolsets.base import REFUSED_EXIT_CODE, ToolProvider, ToolResult
+from retinue.toolsets.base import ToolProvider, ToolResult
 
 Schema = Mapping[str, Any]
 

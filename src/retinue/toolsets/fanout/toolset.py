@@ -11,7 +11,6 @@ from msgspec import structs
 from retinue.config.settings import Settings
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.events import RunEnded
-from retinue.model.results import AnswerStatus
 from retinue.model.tasks import CallContext, FileSlice, Mode, Plan, Task
 from retinue.output.truncate import LineRange, select_lines
 from retinue.output.untrusted_text import map_strings, sanitize_text, strip_control_characters
@@ -257,7 +256,7 @@ class FanoutToolset(OrchestratedToolset):
     async def _find_latest_text(self, found: SessionSummary, ended: RunEnded | None) -> str:
         if ended is None:
             return await find_latest_text(self._orchestrator.read_events(found.session, run=found.latest.run))
-        return ended.text if ended.answer in {AnswerStatus.FINAL, AnswerStatus.PARTIAL} else ""
+        return ended.text if ended.answer.is_text else ""
 
 
 # -- input -------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 from retinue.model.errors import Failure
 from retinue.model.providers import strip_provider
-from retinue.model.results import RunResult, compute_exit_code
+from retinue.model.results import RunResult, compute_exit_code, compute_exit_status
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Mode, Task
 from retinue.output.untrusted_text import sanitize_text, to_one_line
@@ -24,7 +24,7 @@ from retinue.runtime.progress import (
     TextItem,
     ToolCallItem,
 )
-from retinue.toolsets.base import ToolResult, compute_exit_status, storage_warning
+from retinue.toolsets.base import ToolResult, storage_warning
 from retinue.toolsets.fanout.texts import SPAWN_FAILED_TEXT, FanoutTexts
 from retinue.toolsets.task_choices import structured_details, structured_value
 from retinue.transcripts.text import call_line
