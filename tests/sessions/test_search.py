@@ -1,14 +1,19 @@
 """Searches find what the records have, in any state of the full-text index."""
 
+import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.support.retinue_factory import stage
 
 import retinue
+from retinue.engines.scripted import Script, call, reply
 from retinue.model.events import Text, ToolReturned
+from retinue.model.runs import RunSpec
 from retinue.sessions import text_index
 from retinue.sessions.index import SessionIndex
 from retinue.sessions.jsonl import JsonlStore
@@ -178,17 +183,69 @@ async def test_indexing_advances_in_steps_the_latest_session_first(folder):
     assert (steps, steps == sorted(steps)) == ([*steps[:-1], 3], True)
 
 
+def find_documents(folder: Path, trigram: str) -> tuple[list[str], int]:
+    """Return the folders the text index has, and the number of its rows with a trigram."""
+    with closing(sqlite3.connect(folder / "index.sqlite")) as database:
+        database.execute("INSERT INTO texts(texts) VALUES ('integrity-check')")
+        folders = [row[0] for row in database.execute("SELECT folder FROM documents ORDER BY folder")]
+        return folders, len(
+            database.execute("SELECT rowid FROM texts WHERE texts MATCH ?", (f'"{trigram}"',)).fetchall()
+        )
+
+
 @pytest.mark.parametrize("keep_results", [True, False])
-async def test_pruning_removes_the_text_of_the_session_from_the_index(folder, keep_results):
-    sessions = await record_answers(folder, "a private remark", "another")
+async def test_pruning_removes_only_the_text_of_the_pruned_session_from_the_index(folder, keep_results):
+    old, new = await record_answers(folder, "a private remark", "a private note")
+    os.utime(folder / "sessions" / new[:8] / "session.jsonl", (4e9, 4e9))
     async with JsonlStore(folder, clock=lambda: 4e9) as store:
-        assert [each.session for each in await store.list(SessionFilter(text="private"))] == [sessions[0]]
+        assert [each.session for each in await store.list(SessionFilter(text="private"))] == [new, old]
         await store.prune(older_than=1.0, keep_results=keep_results)
-        with closing(sqlite3.connect(folder / "index.sqlite")) as database:
-            assert database.execute("SELECT count(*) FROM documents").fetchone() == (0,)
-            assert database.execute("SELECT rowid FROM texts WHERE texts MATCH '\"pri\"'").fetchall() == []
-        assert list(await store.list(SessionFilter(text="private"))) == []
-        assert len(await store.list(SessionFilter(text="It is main"))) == (2 if keep_results else 0)
+        assert find_documents(folder, "pri") == ([new[:8]], 1)
+        assert [each.session for each in await store.list(SessionFilter(text="private"))] == [new]
+        assert len(await store.list(SessionFilter(text="It is main"))) == (2 if keep_results else 1)
+
+
+async def test_pruned_text_of_an_earlier_state_is_removed_from_the_index(folder):
+    (session,) = await record_answers(folder, "a private remark")
+    assert search(open_index(folder), "private") == [session]
+    async with JsonlStore(folder, clock=lambda: 4e9) as store:
+        await record_run(store, run_spec(session, store.claim(session)), Text("more of it"), time=9000.0)
+        assert len(await store.list(SessionFilter(text="more of it"))) == 1
+        assert find_documents(folder, "pri") == ([session[:8]], 1)
+        await store.prune(older_than=1.0)
+        assert find_documents(folder, "pri") == ([], 0)
+
+
+@pytest.mark.parametrize("state", ["not indexed since", "deleted by hand", "thinned by hand", "rewritten"])
+async def test_text_that_is_not_known_exactly_is_discarded_with_the_index(folder, state):
+    old, _ = await record_answers(folder, "a private remark", "a public note")
+    assert search(open_index(folder), "private") == [old]
+    record = folder / "sessions" / old[:8] / "session.jsonl"
+    async with JsonlStore(folder, clock=lambda: 4e9) as store:
+        match state:
+            case "not indexed since":
+                await record_run(store, run_spec(old, store.claim(old)), Text("more of it"), time=9000.0)
+            case "deleted by hand":
+                shutil.rmtree(record.parent)
+            case "thinned by hand":
+                record.write_bytes(b"\n".join(record.read_bytes().split(b"\n")[:3]) + b"\n")
+            case "rewritten":
+                record.write_bytes(record.read_bytes().replace(b"private", b"secret!"))
+                assert search(open_index(folder), "secret!") == [old]
+        await store.prune(older_than=1.0, keep_results=False)
+        assert find_documents(folder, "pri") == ([], 0)
+
+
+async def test_pruned_index_is_smaller_than_two_fifths_of_the_records(memory_path):
+    source = read_own_source()
+    sessions = await record_answers(memory_path, *(source[at : at + 30_000] for at in range(0, 2_400_000, 30_000)))
+    for session in sessions[:40]:
+        os.utime(memory_path / "sessions" / session[:8] / "session.jsonl", (4e9, 4e9))
+    open_index(memory_path).advance(60.0, for_search=True)
+    async with JsonlStore(memory_path, clock=lambda: 4e9) as store:
+        await store.prune(older_than=1.0, keep_results=False)
+    assert find_documents(memory_path, "def")[0] == sorted(session[:8] for session in sessions[:40])
+    assert (memory_path / "index.sqlite").stat().st_size < 0.4 * sum_records(memory_path)
 
 
 async def test_records_are_scanned_without_full_text_search(folder):
@@ -237,14 +294,27 @@ async def test_search_of_a_huge_record_reads_its_ends_only(folder):
     assert search(open_index(folder), "at the end") == [session]
 
 
-async def test_index_of_texts_is_smaller_than_two_fifths_of_the_records(memory_path):
-    source = "".join(path.read_text() for path in sorted(Path(retinue.__file__).parent.rglob("*.py")))
-    answers = [source[at : at + 30_000] for at in range(0, 1_200_000, 30_000)]
-    await record_answers(memory_path, *answers)
-    index = open_index(memory_path)
-    index.advance(60.0, for_search=True)
-    records = sum(path.stat().st_size for path in (memory_path / "sessions").rglob("*.jsonl"))
-    assert (memory_path / "index.sqlite").stat().st_size < 0.4 * records
+def read_own_source() -> str:
+    return "".join(path.read_text() for path in sorted(Path(retinue.__file__).parent.rglob("*.py")))
+
+
+def sum_records(folder: Path) -> int:
+    return sum(path.stat().st_size for path in (folder / "sessions").rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize(("chars", "count"), [(100, 400), (2_000, 100), (30_000, 40)])
+async def test_index_is_smaller_than_two_fifths_of_the_records(memory_path, chars, count):
+    source = read_own_source()
+    texts = iter(source[at : at + chars] for at in range(0, chars * count, chars))
+
+    def answer(_: RunSpec) -> Script:
+        return call("read", path="a.py"), reply(next(texts))
+
+    async with JsonlStore(memory_path) as store, stage(memory_path, answer, store=store) as retinue:
+        for number in range(count):
+            await retinue.run("explorer", f"Explain part {number} of the source")
+        await retinue.advance_index(60.0, for_search=True)
+    assert (memory_path / "index.sqlite").stat().st_size < 0.4 * sum_records(memory_path)
 
 
 @pytest.mark.parametrize(

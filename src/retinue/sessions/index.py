@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,27 +30,29 @@ from retinue.sessions.store import (
     normalize_search_text,
 )
 from retinue.sessions.summary import CachedSummary
+from retinue.sessions.summary_codec import SummaryDecodeError, decode_summaries, encode_summary
 
 if TYPE_CHECKING:
     import sqlite3
 
 QueryResult = TypeVar("QueryResult")
 
-_VERSION = 5
+_VERSION = 6
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS sessions (
     folder TEXT PRIMARY KEY, size INTEGER, changed INTEGER, settled INTEGER, session TEXT, updated REAL,
-    root TEXT, begun_in TEXT, agent TEXT, engine TEXT, state TEXT, outcome TEXT, model TEXT, cwd TEXT, cost REAL,
-    elapsed REAL, searchable BLOB, summary BLOB);
-CREATE INDEX IF NOT EXISTS by_time ON sessions (updated DESC, session);
+    root TEXT, begun_elsewhere TEXT, agent TEXT, engine TEXT, state TEXT, outcome TEXT, model TEXT, cwd TEXT,
+    cost REAL, elapsed REAL, summary BLOB);
+CREATE INDEX IF NOT EXISTS by_time ON sessions (updated DESC);
 CREATE INDEX IF NOT EXISTS by_root ON sessions (root, updated);
-CREATE INDEX IF NOT EXISTS by_beginning ON sessions (begun_in);
+CREATE INDEX IF NOT EXISTS by_beginning ON sessions (begun_elsewhere) WHERE begun_elsewhere IS NOT NULL;
 PRAGMA user_version = {_VERSION};
 """
-_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_DROP = "".join(f"DROP TABLE IF EXISTS {table};" for table in ("sessions", "documents", "texts"))
+_WRITE = "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _READ = "SELECT summary FROM sessions WHERE {which} ORDER BY updated DESC, session LIMIT :limit"
 _CANDIDATES = """
-SELECT folder, size, changed, root, updated, instr(searchable, :text) > 0, summary FROM sessions
+SELECT folder, size, changed, root, updated, {has_trigrams}, summary FROM sessions
 WHERE {which} ORDER BY updated DESC, {then}
 """
 _IN_ROOT = "SELECT folder, summary FROM sessions WHERE root = :root ORDER BY updated DESC, session"
@@ -62,9 +63,10 @@ ORDER BY max(updated) DESC, root LIMIT :limit
 """
 _UNDER = "SELECT summary FROM sessions WHERE root = :under ORDER BY {which} DESC, updated DESC, session LIMIT :most"
 _COUNT = "SELECT count(*) FROM sessions WHERE root = ?"
-_COLUMNS = ("root", "begun_in", "agent", "engine", "state", "outcome", "model", "cwd")
+_COLUMNS = ("root", "agent", "engine", "state", "outcome", "model", "cwd")
 _CONDITIONS = {
     **{name: f"{name} = :{name}" for name in _COLUMNS},
+    "begun_in": "(begun_elsewhere = :begun_in OR (root = :begun_in AND begun_elsewhere IS NULL))",
     "since": "updated >= :since",
     "until": "updated < :until",
     "min_cost": "cost >= :min_cost",
@@ -126,8 +128,8 @@ class _Candidate(Struct, frozen=True, gc=False):
     changed: int
     root: str
     updated: float
-    in_summary: int
-    """1 if a list shows the text."""
+    has_trigrams: int
+    """Whether the record may have the text, by the full-text index."""
     summary: bytes
 
 
@@ -201,7 +203,7 @@ class SessionIndex:
                 self._is_stale = False
             if for_search:
                 unread = self._advance_texts(deadline) + left
-        except (sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError) as error:
+        except (sqlite3.Error, SummaryDecodeError, OSError, _UnusableIndexError) as error:
             self._is_stale = True
             self._discard_if_damaged(error)
             left, unread, self._scans_records = 0, 0, self._scans_records or for_search
@@ -209,19 +211,34 @@ class SessionIndex:
             left = (left + unread + 1) // 2  # both passes read every session
         return IndexProgress(len(stamps) - left, len(stamps), self._scans_records and for_search)
 
+    def collect_pruned_texts(self) -> text_index.PrunedTexts:
+        """Return a collection of sessions that are about to be pruned, which removes their texts from the index."""
+        return text_index.PrunedTexts(
+            self._read_texts,
+            lambda bodies: self._change_texts(lambda database: text_index.remove_texts(database, bodies)),
+        )
+
     def discard_pruned_texts(self) -> None:
         """Remove what sessions that were thinned or deleted have left in the index, as far as it can be written."""
+
+        def discard(database: sqlite3.Connection) -> None:
+            _refresh(database, self._sessions, self._read_stamps(), self._read_summary)
+            text_index.discard_pruned(database)
+            text_index.reclaim_space(database)
+
+        self._change_texts(discard)
+
+    def _change_texts(self, change: Callable[[sqlite3.Connection], None]) -> None:
         import sqlite3
 
         if not self._path.exists():
             return
-        with suppress(sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError):
-            stamps = self._read_stamps()
-            with self._lock, closing(self._open()) as database:
-                _prepare(database)
-                _refresh(database, self._sessions, stamps, self._read_summary)
-                if text_index.create_tables(database, self._tokenizer):
-                    text_index.discard_pruned(database)
+        # The index is derived: what is wrong with it is repaired by the next list.
+        errors = (sqlite3.Error, SummaryDecodeError, OSError, _UnusableIndexError)
+        with suppress(*errors), self._lock, closing(self._open()) as database:
+            _prepare(database)
+            if text_index.create_tables(database, self._tokenizer):
+                change(database)
 
     def _advance_texts(self, deadline: float) -> int:
         """Read the texts of changed records, in short transactions; return how many are left."""
@@ -287,28 +304,29 @@ class SessionIndex:
     def _find_candidates(
         self, session_filter: SessionFilter, wanted: str, conditions: Sequence[str], then: str, *, refresh: bool
     ) -> Sequence[_Candidate]:
-        """Return the sessions that may have the text and match the other conditions, last changed first."""
+        """Return the sessions that match the other conditions, last changed first, and which may have the text."""
         while refresh and not self.advance(SEARCH_STEP, for_search=True).is_complete:
             pass
 
         def query(database: sqlite3.Connection, is_file: bool) -> Sequence[_Candidate]:
-            values, texts = _values(session_filter), "instr(searchable, :text) > 0"
+            values, has_trigrams = _values(session_filter), "0"
             if len(wanted) >= MIN_SEARCHED_CHARS:
                 if is_file and not self._scans_records and text_index.create_tables(database, self._tokenizer):
-                    condition, values["trigrams"] = text_index.make_condition(wanted)
-                    texts = f"({texts} OR {condition})"
+                    has_trigrams, values["trigrams"] = text_index.make_condition(wanted)
                 else:
-                    texts = "1 = 1"  # the records are read
-            which = _all_of([*_conditions(session_filter), *conditions, texts])
-            return [_Candidate(*row) for row in database.execute(_CANDIDATES.format(which=which, then=then), values)]
+                    has_trigrams = "1"  # the records are read
+            statement = _CANDIDATES.format(
+                has_trigrams=has_trigrams, which=_all_of([*_conditions(session_filter), *conditions]), then=then
+            )
+            return [_Candidate(*row) for row in database.execute(statement, values)]
 
         return self._query(query, refresh=False)
 
     def _find_match(self, candidate: _Candidate, wanted: str) -> SearchMatch | None:
-        if candidate.in_summary:
-            (summary,) = self._decode([(candidate.summary,)])
-            return find_summary_match(summary, wanted)
-        if len(wanted) < MIN_SEARCHED_CHARS:
+        (summary,) = self._decode([(candidate.summary,)])
+        if match := find_summary_match(summary, wanted):
+            return match
+        if not candidate.has_trigrams:
             return None
         key, stamp = (wanted, candidate.folder), (candidate.size, candidate.changed)
         if (known := self._matches.get(key)) and known[:2] == stamp:
@@ -332,7 +350,7 @@ class SessionIndex:
                     _refresh(database, self._sessions, read_stamps(), read_summary)
                     self._is_stale = False
                 return query(database, True)
-        except (sqlite3.Error, msgspec.MsgspecError, OSError, _UnusableIndexError) as error:
+        except (sqlite3.Error, SummaryDecodeError, OSError, _UnusableIndexError) as error:
             self._is_stale = True
             self._discard_if_damaged(error)
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
@@ -366,8 +384,7 @@ class SessionIndex:
         if len(known) + len(fresh) > MAX_DECODED_SUMMARIES:
             known = self._decoded = {}
             fresh = found
-        # Joined as one array: one decoder call for each of thousands would cost more than the query.
-        known |= zip(fresh, msgspec.json.decode(b"[%b]" % b",".join(fresh), type=list[SessionSummary]), strict=True)
+        known |= zip(fresh, decode_summaries(fresh), strict=True)
         return [known[summary] for summary in found]
 
     def _open(self) -> sqlite3.Connection:
@@ -386,7 +403,7 @@ class SessionIndex:
         # SQLITE_ERROR is an error of SQL: the file has other tables than ours.
         damaged = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the details of extended codes
-        if isinstance(error, msgspec.MsgspecError) or code in damaged:
+        if isinstance(error, SummaryDecodeError) or code in damaged:
             with suppress(OSError):
                 # The journal first: left beside a new file it would be applied to it.
                 self._path.with_name(f"{self._path.name}-journal").unlink(missing_ok=True)
@@ -399,7 +416,7 @@ def _prepare(database: sqlite3.Connection) -> bool:
     if version > _VERSION:
         raise _UnusableIndexError
     if version < _VERSION:
-        database.executescript(f"BEGIN IMMEDIATE; DROP TABLE IF EXISTS sessions; {_CREATE} COMMIT")
+        database.executescript(f"BEGIN IMMEDIATE; {_DROP} {_CREATE} COMMIT")
     return bool(version < _VERSION)
 
 
@@ -420,7 +437,6 @@ def _values(session_filter: SessionFilter) -> dict[str, str | float | bytes | No
     seen, name = session_filter.before or (None, None)
     return {
         **{name: _encodable(getattr(session_filter, name)) for name in _CONDITIONS},
-        "text": _normalize_wanted(session_filter).encode(),
         "limit": -1 if session_filter.limit is None else min(session_filter.limit, MAX_INTEGER),
         "seen": seen,
         "session_seen": name,
@@ -489,7 +505,7 @@ def _row(folder: str, stamp: RecordStamp, found: CachedSummary) -> tuple[str | i
         summary.session,
         summary.updated,
         summary.root,
-        summary.begun_in,
+        None if summary.begun_in == summary.root else summary.begun_in,
         summary.agent,
         summary.engine,
         summary.latest.state.value,
@@ -498,6 +514,5 @@ def _row(folder: str, stamp: RecordStamp, found: CachedSummary) -> tuple[str | i
         summary.cwd,
         summary.latest.usage.cost,
         summary.latest.elapsed,
-        summary.search_text.encode(),
-        msgspec.json.encode(summary),
+        encode_summary(summary),
     )

@@ -245,17 +245,21 @@ class JsonlStore:
         from retinue.sessions.retention import SessionPruner
 
         await self.recover()  # runs that pruning would have to end are then recorded in the logs, too
+        texts = self._index.collect_pruned_texts()
         pruner = SessionPruner(
             self._layout,
             self._limits,
             now=self._clock(),
             older_than=older_than,
             acquire_lease=self._acquire_for_pruning,
+            on_prune=texts.add,
             vault=vault,
         )
-        report = await self._in_thread(lambda: pruner.prune(keep_results=keep_results))
-        await anyio.to_thread.run_sync(self._index.discard_pruned_texts)
-        return report
+        try:
+            return await self._in_thread(lambda: pruner.prune(keep_results=keep_results))
+        finally:
+            await anyio.to_thread.run_sync(texts.flush)
+            await anyio.to_thread.run_sync(self._index.discard_pruned_texts)
 
     async def _in_thread(self, read: Callable[[], T]) -> T:
         def read_or_refuse() -> T:

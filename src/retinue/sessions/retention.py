@@ -40,6 +40,7 @@ RESULT_EVENTS = (RunQueued, RunStarted, EngineSessionStarted, RunEnded)
 class SessionPruner:
     """Prunes one state folder. `acquire_lease` leases a session, so that no run is started in it meanwhile.
 
+    `on_prune` is called with the folder of each session just before it is thinned or deleted.
     Of the logs in a `vault`, only those of conversations in the state folder are deleted.
     """
 
@@ -51,6 +52,7 @@ class SessionPruner:
         now: float,
         older_than: float,
         acquire_lease: Callable[[str], SessionLease | None],
+        on_prune: Callable[[Path], None],
         vault: Path | None = None,
     ) -> None:
         self._layout = layout
@@ -58,6 +60,7 @@ class SessionPruner:
         self._now = now
         self._before = now - older_than
         self._acquire_lease = acquire_lease
+        self._on_prune = on_prune
         self._vault = vault
 
     def prune(self, *, keep_results: bool) -> PruneReport:
@@ -103,7 +106,7 @@ class SessionPruner:
         # A session that had to be ended first, or was resumed until a moment ago, is not old.
         if end_run(folder, self._limits, self._now) or not self._is_old(folder):
             return PruneReport()
-        return thin_record(folder) if keep_results else self._remove(folder, claims)
+        return thin_record(folder, self._on_prune) if keep_results else self._remove(folder, claims)
 
     def _is_old(self, folder: Path) -> bool:
         changed = [path.stat().st_mtime for path in SegmentedFile(folder).list_files()]
@@ -111,6 +114,7 @@ class SessionPruner:
 
     def _remove(self, folder: Path, claims: list[Path]) -> PruneReport:
         freed = sum(path.stat().st_size for path in (*SegmentedFile(folder).list_files(), *claims))
+        self._on_prune(folder)
         make_folder(self._layout.trash)
         doomed = self._layout.trash / f"{folder.name}.{make_random_id()}"
         folder.rename(doomed)
@@ -157,8 +161,8 @@ class SessionPruner:
         return report
 
 
-def thin_record(folder: Path) -> PruneReport:
-    """Reduce a record to its results. The caller holds the session's lease.
+def thin_record(folder: Path, on_thin: Callable[[Path], None]) -> PruneReport:
+    """Reduce a record to its results, if that makes it smaller. The caller holds the session's lease.
 
     Raises:
         OSError: the record could not be rewritten and is unchanged.
@@ -183,6 +187,7 @@ def thin_record(folder: Path) -> PruneReport:
     # The time of the last change is preserved: thinning is not use.
     changed = max(path.stat().st_mtime_ns for path in before)
     os.utime(remaining, ns=(changed, changed))
+    on_thin(folder)
     # From here on the older segments no longer count, even if they are not deleted.
     remaining.replace(segments.newest)
     descriptor = open_folder(folder)

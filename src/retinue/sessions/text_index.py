@@ -7,7 +7,8 @@ Reading the few records that may match confirms each and returns the place.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,8 @@ MAX_QUERY_TRIGRAMS = 40
 BATCH_SESSIONS = 200
 """Sessions in one transaction: what a killed process has to read again."""
 BATCH_CHARS = 8_000_000
-MAX_REPLACED = 1_000
-"""Sessions that may be indexed again before the trigrams of their earlier states are discarded with the index."""
+MAX_OUTDATED = 1_000
+"""Outdated documents that may stay before they are discarded with the whole index."""
 
 _CREATE = """
 BEGIN IMMEDIATE;
@@ -33,21 +34,25 @@ DROP TABLE IF EXISTS documents;
 CREATE VIRTUAL TABLE texts USING fts5(
     body, content='', detail=none, columnsize=0, tokenize='{tokenizer} case_sensitive 1');
 CREATE TABLE documents (
-    document INTEGER PRIMARY KEY AUTOINCREMENT, folder TEXT UNIQUE, size INTEGER, changed INTEGER);
+    document INTEGER PRIMARY KEY AUTOINCREMENT, folder TEXT, outdated INTEGER DEFAULT 0, size INTEGER,
+    changed INTEGER, chars INTEGER, digest BLOB, UNIQUE (folder, outdated));
 COMMIT;
 """
 _STALE = """
-SELECT s.folder, s.size, s.changed FROM sessions s LEFT JOIN documents d USING (folder)
+SELECT s.folder, s.size, s.changed FROM sessions s LEFT JOIN documents d ON d.folder = s.folder AND NOT d.outdated
 WHERE d.folder IS NULL OR d.size <> s.size OR d.changed <> s.changed ORDER BY s.changed DESC
 """
 _PRUNED = """
 SELECT 1 FROM documents d LEFT JOIN sessions s USING (folder) WHERE s.folder IS NULL OR s.size < d.size LIMIT 1
 """
-_REPLACED = "SELECT coalesce(max(document), 0) - count(*) FROM documents"
-_WRITE = "INSERT OR REPLACE INTO documents (folder, size, changed) VALUES (?, ?, ?)"
-_CANDIDATES = (
-    "folder IN (SELECT folder FROM documents WHERE document IN (SELECT rowid FROM texts WHERE texts MATCH :trigrams))"
-)
+_COUNT_OUTDATED = "SELECT count(*) FROM documents WHERE outdated"
+_FIND = "SELECT document, chars, digest FROM documents WHERE folder = ? AND NOT outdated"
+_HAS_OUTDATED = "SELECT 1 FROM documents WHERE folder = ? AND outdated"
+_MARK_OUTDATED = "UPDATE documents SET outdated = document WHERE document = ?"
+_WRITE = "INSERT INTO documents (document, folder, size, changed, chars, digest) VALUES (?, ?, ?, ?, ?, ?)"
+_CANDIDATES = """folder IN (
+    SELECT folder FROM documents
+    WHERE NOT outdated AND document IN (SELECT rowid FROM texts WHERE texts MATCH :trigrams))"""
 
 ReadTexts = Callable[[Path], Iterable[SearchText]]
 """Reads the texts of the record in a folder."""
@@ -86,12 +91,13 @@ def create_tables(database: sqlite3.Connection, tokenizer: str) -> bool:
 
 
 def discard_pruned(database: sqlite3.Connection) -> None:
-    """Empty the index if a session was deleted or thinned, or too many were indexed again.
+    """Empty the index if it has texts of a session that was deleted or thinned, which `remove_texts` did not remove.
 
-    A contentless table deletes no single row: SQLite would need the text that is gone.
+    A contentless table deletes a row only with the text it was made of, and that is gone. Also empty it if too many
+    documents are outdated.
     """
-    (replaced,) = database.execute(_REPLACED).fetchone()
-    if replaced > MAX_REPLACED or database.execute(_PRUNED).fetchone():
+    (outdated,) = database.execute(_COUNT_OUTDATED).fetchone()
+    if outdated > MAX_OUTDATED or database.execute(_PRUNED).fetchone():
         with database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("INSERT INTO texts(texts) VALUES ('delete-all')")
@@ -111,22 +117,98 @@ def read_batch(
     batch: list[IndexedText] = []
     size = 0
     for document in stale[:BATCH_SESSIONS]:
-        texts = (normalize_search_text(text) for _, text in read_texts(sessions / document.folder))
-        batch.append(IndexedText(document, "\n".join(texts)))
+        batch.append(IndexedText(document, _read_body(sessions / document.folder, read_texts)))
         size += len(batch[-1].body)
         if size > BATCH_CHARS or time.monotonic() > deadline:
             break
     return batch
 
 
+def _read_body(folder: Path, read_texts: ReadTexts) -> str:
+    return "\n".join(normalize_search_text(text) for _, text in read_texts(folder))
+
+
 def write_batch(database: sqlite3.Connection, batch: Sequence[IndexedText]) -> None:
-    """Write texts to the index in one transaction."""
+    """Write texts to the index in one transaction, in place of those of earlier states of the same records."""
     with database:
         database.execute("BEGIN IMMEDIATE")
         for text in batch:
-            document = text.document
-            number = database.execute(_WRITE, (document.folder, document.size, document.changed)).lastrowid
-            database.execute("INSERT INTO texts (rowid, body) VALUES (?, ?)", (number, text.body))
+            document, body = text.document, text.body
+            number = None
+            if known := _find_document(database, document.folder):
+                # A record only grows: what was indexed before is nearly always the beginning of its text.
+                is_removed = _delete_row(database, known, body[: known.chars])
+                number = known.number if is_removed else None
+                if not is_removed:
+                    database.execute(_MARK_OUTDATED, (known.number,))
+            row = (number, document.folder, document.size, document.changed, len(body), _make_digest(body))
+            number = database.execute(_WRITE, row).lastrowid
+            database.execute("INSERT INTO texts (rowid, body) VALUES (?, ?)", (number, body))
+
+
+class PrunedTexts:
+    """Removes the texts of sessions from the index, read just before they are pruned, in batches."""
+
+    def __init__(self, read_texts: ReadTexts, write: Callable[[Mapping[str, str]], None]) -> None:
+        self._read_texts = read_texts
+        self._write = write
+        self._bodies: dict[str, str] = {}
+        self._size = 0
+
+    def add(self, folder: Path) -> None:
+        """Read the texts of the session in a folder."""
+        self._bodies[folder.name] = body = _read_body(folder, self._read_texts)
+        self._size += len(body)
+        if len(self._bodies) >= BATCH_SESSIONS or self._size > BATCH_CHARS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Remove what was read."""
+        bodies, self._bodies, self._size = self._bodies, {}, 0
+        if bodies:
+            self._write(bodies)
+
+
+def remove_texts(database: sqlite3.Connection, bodies: Mapping[str, str]) -> None:
+    """Remove the texts of sessions by folder; leave what was not made of these texts, for `discard_pruned`."""
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        for folder, body in bodies.items():
+            known = _find_document(database, folder)
+            if known and not database.execute(_HAS_OUTDATED, (folder,)).fetchone():
+                _delete_row(database, known, body)
+
+
+def reclaim_space(database: sqlite3.Connection) -> None:
+    """Shrink the index to what it has: pruned records must not leave an index larger than the others need."""
+    database.execute("INSERT INTO texts(texts) VALUES ('optimize')")
+    database.execute("VACUUM")
+
+
+class _Document(Struct, frozen=True):
+    """A row of the index and what it was made of."""
+
+    number: int
+    chars: int
+    digest: bytes
+
+
+def _find_document(database: sqlite3.Connection, folder: str) -> _Document | None:
+    row = database.execute(_FIND, (folder,)).fetchone()
+    return _Document(*row) if row else None
+
+
+def _delete_row(database: sqlite3.Connection, document: _Document, body: str) -> bool:
+    """Delete a row that was made of this text; return whether it was: another text would damage the index."""
+    if len(body) != document.chars or _make_digest(body) != document.digest:
+        return False
+    database.execute("INSERT INTO texts (texts, rowid, body) VALUES ('delete', ?, ?)", (document.number, body))
+    database.execute("DELETE FROM documents WHERE document = ?", (document.number,))
+    return True
+
+
+def _make_digest(body: str) -> bytes:
+    return blake2b(body.encode("utf-8", "replace"), digest_size=8).digest()
 
 
 def make_condition(wanted: str) -> tuple[str, str]:
