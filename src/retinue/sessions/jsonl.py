@@ -194,6 +194,10 @@ class JsonlStore:
             partial(self._index.conversations, session_filter, max_sessions, refresh=refresh)
         )
 
+    @property
+    def scans_records(self) -> bool:
+        return self._index.scans_records
+
     async def advance_index(self, max_seconds: float, *, for_search: bool = False) -> IndexProgress:
         """Read changed records into the index for at most so many seconds, the latest first."""
         return await anyio.to_thread.run_sync(partial(self._index.advance, max_seconds, for_search=for_search))

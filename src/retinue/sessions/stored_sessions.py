@@ -49,6 +49,11 @@ class StoredSessions:
             return None
         return await self._local_store.advance_index(max_seconds, for_search=for_search)
 
+    @property
+    def scans_records(self) -> bool:
+        """Whether the last search read every record, because SQLite has no full-text index here: it took longer."""
+        return self._local_store is not None and self._local_store.scans_records
+
     async def names(self) -> frozenset[str]:
         """Return the first 8 digits of every session and latest run, so that a caller can find new ones."""
         if self._local_store:

@@ -184,6 +184,27 @@ def test_activity_shows_the_progress_of_indexing_beside_the_first_rows(served, v
     expect(page.get_by_text("Indexing 3,412")).to_have_count(0)
 
 
+def test_search_without_a_full_text_index_is_reported_in_the_list_and_the_palette(serve, visit):
+    served = serve(tester=[{"say": "done"}])
+    served.run("run", "tester", "Find the harness")
+    served.stop()
+    index = served.project.parent / "state" / "index.sqlite"
+    index.unlink(missing_ok=True)
+    index.mkdir()
+    served.start()
+    page = visit(served)
+    expect(page.get_by_role("link", name=re.compile("Find the harness")).first).to_be_visible()
+    report = "Searched every record, which takes longer"
+    page.keyboard.press("Control+k")
+    page.get_by_role("combobox", name="Command, agent or run").fill("harness")
+    expect(page.get_by_role("dialog").get_by_text(report)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_text(report)).to_have_count(0)
+    page.get_by_role("searchbox").first.fill("harness")
+    expect(page.get_by_text(report)).to_be_visible()
+    expect(page.get_by_role("link", name=re.compile("Find the harness")).first).to_be_visible()
+
+
 def test_row_shows_where_a_search_found_its_text(served, visit):
     served.run("run", "tester", "Find the harness")
     page = visit(served, signed_in=True, path="/#/system")

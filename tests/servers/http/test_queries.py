@@ -489,11 +489,24 @@ async def test_search_finds_tool_calls_and_reports_where(serve, tmp_path):
         (group,) = (await client.get("activity?q=mod8.py&partial=1")).json["groups"]
         (row,) = (await client.get("sessions?q=mod8.py")).json["sessions"]
         assert (await client.get("facets?q=mod8.py")).json["matching"] == 1
-        assert (await client.get("runs?q=%22OR%22")).json["runs"] == []
+        missing = (await client.get("runs?q=%22OR%22")).json
+        assert (missing["runs"], missing["scansRecords"]) == ([], False)
         every = (await client.get("runs")).json["runs"]
     match = {"field": "tool_output", "snippet": "src/mod8.py:3: class Bus"}
     assert [each["match"] for each in (*listed, *group["runs"], row)] == [match] * 3
     assert [each["match"] for each in every] == [None, None]
+
+
+async def test_search_without_a_full_text_index_is_reported(serve, tmp_path):
+    await stored(tmp_path / "state", ("r", "look for the harness", 1000.0))
+    (tmp_path / "state" / "index.sqlite").mkdir()
+    paths = ("activity", "activity?partial=1", "runs", "sessions")
+    async with serve(reply("done")) as client:
+        searched = [(await client.get(f"{path}{'&' if '?' in path else '?'}q=harness")).json for path in paths]
+        listed = [(await client.get(path)).json for path in paths]
+        short = (await client.get("runs?q=ha")).json
+    assert [page["scansRecords"] for page in (*searched, *listed, short)] == [True] * 4 + [False] * 5
+    assert len(searched[2]["runs"]) == len(searched[3]["sessions"]) == 1
 
 
 async def test_partial_search_reports_its_progress_until_it_is_complete(serve, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery, RunQuery
 from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
+from retinue.sessions.search import MIN_SEARCHED_CHARS
 from retinue.sessions.store import (
     Conversation,
     RunOutcome,
@@ -148,6 +149,10 @@ class RunListCache:
         with self._index_refresh(for_search=wanted.text is not None) as refresh:
             return await self._retinue.conversations(wanted, most=most, look=refresh)
 
+    def scans_records(self, query: RunQuery) -> bool:
+        """Return whether the search that a query was answered with read every record."""
+        return len((query.q or "").strip()) >= MIN_SEARCHED_CHARS and self._retinue.scans_records
+
     @contextmanager
     def _index_refresh(self, *, for_search: bool) -> Iterator[bool]:
         """Yield whether the index needs a refresh; after the block it counts as refreshed."""
@@ -259,7 +264,9 @@ class RunLists:
         if _wants_live_only(query):
             groups = [await self._live_group(root, query) for root in self._runs.live_roots()]
             shown = tuple(group for group in groups if group.runs)
-            return schemas.ActivityPage(groups=shown, indexing=indexing, next=None, cursor=cursor)
+            return schemas.ActivityPage(
+                groups=shown, indexing=indexing, scans_records=False, next=None, cursor=cursor
+            )
         # Fixed now: a conversation that ends while this is read must not be listed a second time as ended.
         live = () if is_filtered else tuple(self._runs.live_roots())
         first = [await self._live_group(root, query) for root in live] if query.before is None else []
@@ -269,6 +276,7 @@ class RunLists:
         return schemas.ActivityPage(
             groups=tuple(group for group in (*first, *groups) if group.runs),
             indexing=indexing,
+            scans_records=self._runs.scans_records(query),
             next=_format_cursor(last.updated, last.root) if last else None,
             cursor=cursor,
         )
@@ -281,21 +289,23 @@ class RunLists:
                 live_run.to_row()
                 for live_run in sorted(self._feed.live.values(), key=lambda live_run: -live_run.updated)
             ]
-            return schemas.RunPage(
-                runs=tuple(row for row in rows if _row_matches(row, query)), next=None, cursor=cursor
-            )
+            shown = tuple(row for row in rows if _row_matches(row, query))
+            return schemas.RunPage(runs=shown, scans_records=False, next=None, cursor=cursor)
         found = await self._runs.list_sessions(to_session_filter(query))
         rows = await self._runs.build_rows(found)
         last = found[-1] if len(found) == query.limit else None
         after = _format_cursor(last.updated, last.session) if last else None
-        return schemas.RunPage(runs=tuple(rows), next=after, cursor=cursor)
+        scans_records = self._runs.scans_records(query)
+        return schemas.RunPage(runs=tuple(rows), scans_records=scans_records, next=after, cursor=cursor)
 
     async def list_sessions(self, query: RunQuery) -> schemas.SessionPage:
         """Return sessions, last changed first."""
         found = await self._runs.list_sessions(to_session_filter(query))
         last = found[-1] if len(found) == query.limit else None
         after = _format_cursor(last.updated, last.session) if last else None
-        return schemas.SessionPage(sessions=tuple(map(to_session_row, found)), next=after)
+        return schemas.SessionPage(
+            sessions=tuple(map(to_session_row, found)), scans_records=self._runs.scans_records(query), next=after
+        )
 
     async def _live_group(self, root: str, query: GroupQuery) -> schemas.RunGroup:
         rows, more = await self._runs.list_under_root(root, MAX_ROWS, as_indexed=query.partial)

@@ -245,6 +245,8 @@ class ActivityPage(ApiValue, frozen=True, kw_only=True):
     groups: tuple[RunGroup, ...]
     indexing: IndexingProgress | None
     """Null once all sessions are indexed: until then older ones are missing."""
+    scans_records: bool
+    """True after a search without a full-text index, which reads every record and takes longer."""
     next: str | None
     """The value of `before` for the next page."""
     cursor: str
@@ -312,6 +314,8 @@ class Statistics(ApiValue, frozen=True, kw_only=True):
 
 class RunPage(ApiValue, frozen=True, kw_only=True):
     runs: tuple[RunRow, ...]
+    scans_records: bool
+    """True after a search without a full-text index, which reads every record and takes longer."""
     next: str | None
     cursor: str
 
@@ -385,6 +389,8 @@ class SessionRow(ApiValue, frozen=True, kw_only=True):
 
 class SessionPage(ApiValue, frozen=True, kw_only=True):
     sessions: tuple[SessionRow, ...]
+    scans_records: bool
+    """True after a search without a full-text index, which reads every record and takes longer."""
     next: str | None
 
 

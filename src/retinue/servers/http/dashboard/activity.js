@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon } from "
 import { get } from "./api.js";
 import { createSignal, useSignal } from "./signal.js";
 import { Filters, useFilters } from "./filters.js";
-import { filterPredicate, toQuery } from "./filters-model.js";
+import { NO_TEXT_INDEX, filterPredicate, toQuery } from "./filters-model.js";
 import { Group } from "./group.js";
 import { announcements, appendOlder, mergeRows } from "./store.js";
 import { openStream, retryUntilReachable } from "./stream.js";
@@ -22,7 +22,7 @@ export function Activity({ onNew, current }) {
   const filters = lastFilters;
   const model = useRef(null);
   model.current ??= createActivityModel();
-  const { groups, next, error, isLoading, indexing } = useSignal(model.current.snapshot);
+  const { groups, next, error, isLoading, indexing, scansRecords } = useSignal(model.current.snapshot);
   useEffect(() => model.current.open(filters), [filters]);
   const most = useGradualCount(groups?.length ?? 0, filters);
   const isFiltered = Object.values(filters).some(Boolean);
@@ -34,6 +34,7 @@ export function Activity({ onNew, current }) {
       ${!current && html`<h1 class="unseen">Activity</h1>`}
       ${!current && html`<${Filters} filters=${filters} onChange=${setFilters} isIndexing=${indexing != null || !groups} />`}
       ${indexing && html`<${Indexing} ...${indexing} />`}
+      ${!indexing && scansRecords && html`<p class="indexing" role="status">${NO_TEXT_INDEX}</p>`}
       ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
       ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} isFiltered=${isFiltered} current=${current} />`)}
       ${
@@ -85,9 +86,9 @@ function createActivityModel() {
   async function load(signal) {
     snapshot.set((now) => ({ ...now, isLoading: true, error: null }));
     try {
-      const { groups, next, cursor, indexing } = await page({}, signal);
+      const { groups, next, cursor, indexing, scansRecords } = await page({}, signal);
       arrived.clear();
-      snapshot.set({ groups, next, indexing, error: null, isLoading: false });
+      snapshot.set({ groups, next, indexing, scansRecords, error: null, isLoading: false });
       close = openStream({ rows: true }, cursor, { on: handleMessage, onResync: () => load(signal) });
       if (indexing) await loadRest(signal);
     } catch (error) {
@@ -99,8 +100,9 @@ function createActivityModel() {
   async function loadRest(signal) {
     for (let indexing = true; indexing && !signal.aborted;) {
       const found = await page({}, signal);
+      const { groups, next, scansRecords } = found;
       indexing = found.indexing;
-      snapshot.set((now) => ({ ...now, groups: found.groups, next: found.next, indexing }));
+      snapshot.set((now) => ({ ...now, groups, next, indexing, scansRecords }));
     }
   }
 

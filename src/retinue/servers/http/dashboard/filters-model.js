@@ -4,6 +4,7 @@ import { outcome } from "./format.js";
 import { isLive } from "./store.js";
 
 export const NAMES = ["q", "outcome", "live", "agent", "engine", "model", "cwd", "age", "day", "minCost", "minElapsed"];
+export const NO_TEXT_INDEX = "Searched every record, which takes longer: the server has no full-text index.";
 const DAY = 86_400; // seconds
 const OLD_STATES = { queued: "queued", running: "running", completed: "completed", error: "failed" };
 

@@ -3,6 +3,7 @@
 import { html, useEffect, useState, Dialog, State } from "./ui.js";
 import { get } from "./api.js";
 import { commands } from "./commands.js";
+import { NO_TEXT_INDEX } from "./filters-model.js";
 import { useSignal } from "./signal.js";
 import { go } from "./route.js";
 import { Line } from "./untrusted-text.js";
@@ -14,7 +15,7 @@ export function Palette({ onClose, onStart }) {
   const [words, write] = useState("");
   const [at, move] = useState(0);
   const agents = useAgents();
-  const runs = useRuns(words);
+  const { runs, scansRecords } = useRuns(words);
   const choices = [
     ...useSignal(commands),
     ...agents.map((name) => ({ label: `New run with ${name}`, run: () => onStart(name) })),
@@ -68,6 +69,7 @@ export function Palette({ onClose, onStart }) {
           `,
         )}
       </ul>
+      ${words && scansRecords && html`<p class="muted" role="status">${NO_TEXT_INDEX}</p>`}
       ${found.length === 0 && html`<p class="muted" role="status">Nothing matches.</p>`}
     <//>
   `;
@@ -94,14 +96,14 @@ function useAgents() {
   return names;
 }
 
-// Returns the runs that match the words, as choices.
+// Returns the runs that match the words, as choices, and whether the server read every record for that.
 function useRuns(words) {
-  const [rows, set] = useState([]);
+  const [{ runs, scansRecords }, set] = useState({ runs: [] });
   useEffect(() => {
     const stopping = new AbortController();
     const ask = () =>
       get("/runs", { q: words.trim(), limit: RUNS }, stopping.signal).then(
-        ({ runs }) => set(runs.slice(0, RUNS)),
+        set,
         () => {}, // the other choices remain
       );
     const timer = setTimeout(ask, words ? SEARCH_DELAY : 0);
@@ -110,7 +112,8 @@ function useRuns(words) {
       stopping.abort();
     };
   }, [words]);
-  return rows.map((row) => ({ id: row.run, row, run: () => go(`/runs/${row.run}`) }));
+  const choices = runs.slice(0, RUNS).map((row) => ({ id: row.run, row, run: () => go(`/runs/${row.run}`) }));
+  return { runs: choices, scansRecords };
 }
 
 // Returns whether every word is in the label.
