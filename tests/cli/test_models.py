@@ -32,6 +32,15 @@ def test_models_lists_each_provider_with_the_variable_to_set(cli):
     assert "sk-1" not in done.output
 
 
+def test_models_has_one_line_per_provider_at_80_columns(cli):
+    done = cli("models", COLUMNS="80")
+    lines = done.stdout.splitlines()
+    assert [line[:1] for line in lines] == [" ", *"✗" * (len(lines) - 1)]
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if "…" in line] == []
+    assert rows(done.stdout)["google"].endswith("gemini-3.8-flash                   set GEMINI_API_KEY")
+
+
 def test_models_without_a_key_names_the_next_step(cli):
     done = cli("models")
     assert done.exit_code == 0

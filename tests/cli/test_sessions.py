@@ -163,6 +163,55 @@ PLAY = {
 }
 
 
+def test_session_is_written_as_one_html_file_named_by_agent_and_id(cli, place, session):
+    done = cli("sessions", "show", session, "--html", "--json")
+    file = place / f"explorer-{session[:8]}.html"
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"session": session, "file": file.name})
+    assert done.stderr.startswith(f"Written to {file.name} (")
+    page = file.read_text()
+    assert page.startswith("<!doctype html>")
+    assert cli("sessions", "show", session, "--html", "-").stdout == page
+    assert [path for path in place.iterdir() if path.name.startswith(".explorer")] == []
+
+
+def test_existing_html_file_is_replaced_only_with_force(cli, place, session):
+    file = place / "report.html"
+    file.write_text("mine")
+    refused = cli("sessions", "show", session, "--html", "report.html")
+    assert (refused.exit_code, file.read_text()) == (2, "mine")
+    assert "report.html exists: pass --force to replace it, or name another file." in refused.stderr
+    assert cli("sessions", "show", session, "--html", "report.html", "--force").exit_code == 0
+    assert file.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_existing_html_file_is_asked_about_on_a_terminal(cli, place, session, monkeypatch, answer, code):
+    monkeypatch.setattr("retinue.cli.html_export.is_interactive", lambda: True)
+    file = place / "report.html"
+    file.write_text("mine")
+    done = cli("sessions", "show", session, "--html", "report.html", stdin=f"{answer}\n")
+    assert (done.exit_code, file.read_text() == "mine") == (code, code == 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (["--force"], "--force is for --html."),
+        (["--html", "-", "--json"], "both print on stdout"),
+        (["--html", "x", "--events"], "--html takes neither --web nor --events nor --tail."),
+        (["--html", "x", "--web"], "--html takes neither"),
+        (["--html", "missing/x.html"], "missing/x.html cannot be written: No such file or directory."),
+        (["--html", "."], "is a directory"),
+        (["--no-browser"], "--no-browser is for --web"),
+    ],
+)
+def test_impossible_html_export_is_refused_with_the_reason(cli, place, session, flags, reason):
+    before = sorted(place.iterdir())
+    done = cli("sessions", "show", session, *flags)
+    assert (done.exit_code, reason in done.stderr) == (2, True), done.stderr
+    assert sorted(place.iterdir()) == before
+
+
 @pytest.fixture
 def tree(cli, place):
     """Return the id of a session with two child sessions, one of which has one more, beside an unrelated session."""

@@ -161,8 +161,10 @@ class SessionIndex:
         """True after changes could be read and not written to the file."""
         self._read_texts = read_texts
         self._tokenizer = tokenizer
+        self._must_scan = False
+        """Whether searches read the records: SQLite has no full-text search, or the file cannot be written now."""
         self.scans_records = False
-        """Whether the last search read every record: there is no full-text search, or the file cannot be written."""
+        """Whether the last search read every record."""
         self._matches: dict[tuple[str, str], tuple[int, int, SearchMatch | None]] = {}
         """By text and folder: the stamp of the record and where the text is in it."""
 
@@ -206,10 +208,10 @@ class SessionIndex:
         except (sqlite3.Error, SummaryDecodeError, OSError, _UnusableIndexError) as error:
             self._is_stale = True
             self._discard_if_damaged(error)
-            left, unread, self.scans_records = 0, 0, self.scans_records or for_search
+            left, unread, self._must_scan = 0, 0, self._must_scan or for_search
         if for_search:
             left = (left + unread + 1) // 2  # both passes read every session
-        return IndexProgress(len(stamps) - left, len(stamps), self.scans_records and for_search)
+        return IndexProgress(len(stamps) - left, len(stamps), self._must_scan and for_search)
 
     def collect_pruned_texts(self) -> text_index.PrunedTexts:
         """Return a collection of sessions that are about to be pruned, which removes their texts from the index."""
@@ -243,8 +245,8 @@ class SessionIndex:
     def _advance_texts(self, deadline: float) -> int:
         """Read the texts of changed records, in short transactions; return how many are left."""
         with self._lock, closing(self._open()) as database:
-            self.scans_records = not text_index.create_tables(database, self._tokenizer)
-            if self.scans_records:
+            self._must_scan = not text_index.create_tables(database, self._tokenizer)
+            if self._must_scan:
                 return 0
             text_index.discard_pruned(database)
             stale = text_index.find_stale(database)
@@ -310,8 +312,9 @@ class SessionIndex:
 
         def query(database: sqlite3.Connection, is_file: bool) -> Sequence[_Candidate]:
             values, has_trigrams = _values(session_filter), "0"
+            self.scans_records = False
             if len(wanted) >= MIN_SEARCHED_CHARS:
-                if is_file and not self.scans_records and text_index.create_tables(database, self._tokenizer):
+                if is_file and not self._must_scan and text_index.create_tables(database, self._tokenizer):
                     has_trigrams, values["trigrams"] = text_index.make_condition(wanted)
                 else:
                     has_trigrams, self.scans_records = "1", True

@@ -9,7 +9,16 @@ import click
 from retinue.cli.commands.completion import complete_providers
 from retinue.cli.json_output import to_json
 from retinue.cli.options import TEXT, cwd_option, json_option
-from retinue.cli.printing import Cell, StyledCell, help_examples, print_hint, print_json, print_lines, render_table
+from retinue.cli.printing import (
+    Cell,
+    StyledCell,
+    help_examples,
+    print_hint,
+    print_json,
+    print_lines,
+    render_table,
+    stdout_columns,
+)
 from retinue.client import Retinue
 from retinue.engines.base import EngineInfo
 from retinue.model.providers import KnownModel, ProviderStatus
@@ -37,9 +46,9 @@ def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
     """List the providers and models of the api engine.
 
     Without PROVIDER: every provider with its default model, whether it can be used here or which variable to set;
-    (default) is the one that a run without --model uses. With PROVIDER: its models in the price lists of
-    genai-prices, or those that a server without a key lists; others can be named, too. Prices are in dollars per
-    million tokens.
+    (default) is the one that a run without --model uses. A wide terminal also shows prices. With PROVIDER: its
+    models in the price lists of genai-prices, or those that a server without a key lists; others can be named, too.
+    Prices are in dollars per million tokens.
     """
     retinue = Retinue(cwd=cwd)
     engines = [kind for kind in retinue.engines.values() if kind.list_providers]
@@ -50,7 +59,7 @@ def models(provider: str | None, as_json: bool, cwd: str | None) -> None:
     elif as_json:
         print_json({"providers": to_json(found)})
     else:
-        print_lines(render_table([HEADINGS, *map(_provider_row, found)], has_headings=True, wraps=True))
+        print_lines(_render_providers(found))
         for kind in engines:
             if kind.describe_other_providers:
                 print_hint(kind.describe_other_providers())
@@ -82,16 +91,26 @@ def _print_models(
 
 FACTS = ("CONTEXT", "INPUT", "OUTPUT")
 HEADINGS = ["", "PROVIDER", "DEFAULT MODEL", *FACTS, "USABLE"]
+MIN_FACTS_COLUMNS = 110
+"""Width of a terminal from which the list of providers has the facts of their default models."""
 
 
-def _provider_row(provider: ProviderStatus) -> list[Cell]:
+def _render_providers(providers: Sequence[ProviderStatus]) -> list[str]:
+    """Render one line per provider."""
+    is_wide = stdout_columns() >= MIN_FACTS_COLUMNS
+    rows: list[list[Cell]] = [[*HEADINGS], *(_provider_row(each, is_wide=is_wide) for each in providers)]
+    return render_table(rows if is_wide else [[*row[:3], row[-1]] for row in rows], has_headings=True)
+
+
+def _provider_row(provider: ProviderStatus, *, is_wide: bool) -> list[Cell]:
+    missing = provider.missing or ""
     chosen = " (default)" if provider.is_chosen else ""
     return [
-        StyledCell("✗", "red") if provider.missing else StyledCell("✓", "green"),
+        StyledCell("✗", "red") if missing else StyledCell("✓", "green"),
         StyledCell(provider.name, "cyan"),
         *(_model_cells(provider.model) if provider.model else [UNKNOWN] * 4),
-        StyledCell(provider.missing, "bright_black")
-        if provider.missing
+        StyledCell(missing if is_wide else missing.partition(" or ")[0], "bright_black")
+        if missing
         else StyledCell(f"by {provider.configured_by}{chosen}", "green"),
     ]
 

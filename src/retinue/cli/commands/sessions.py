@@ -17,6 +17,7 @@ import click
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.commands.serve import show_in_dashboard
 from retinue.cli.help_sections import SectionedCommand
+from retinue.cli.html_export import NAMED_BY_SESSION, STDOUT, export_html
 from retinue.cli.json_output import to_json
 from retinue.cli.options import (
     EXIT_CODES,
@@ -469,6 +470,7 @@ def list_sessions(
     epilog=help_examples(
         "retinue sessions show 1a2b3c4d",
         "retinue sessions show last --web",
+        "retinue sessions show last --html report.html",
         "retinue sessions show 1a2b3c4d --events --tail 5",
     )
 )
@@ -477,10 +479,27 @@ def list_sessions(
 @click.option("--tail", type=WholeNumberType(1), metavar="N", help="Only the last N events.")
 @click.option("--web", is_flag=True, help="Open the dashboard at this session; serve it if no server runs.")
 @click.option("--no-browser", is_flag=True, help="With --web: only print the link.")
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    is_flag=False,
+    flag_value=NAMED_BY_SESSION,
+    metavar="[FILE]",
+    help="Write one HTML file that can be mailed; - is stdout.  [default: AGENT-ID.html]",
+)
+@click.option("--force", is_flag=True, help="With --html: replace an existing file without asking.")
 @json_option
 @click.pass_context
 def show(
-    ctx: click.Context, session: str, events: bool, tail: int | None, web: bool, no_browser: bool, as_json: bool
+    ctx: click.Context,
+    session: str,
+    events: bool,
+    tail: int | None,
+    web: bool,
+    no_browser: bool,
+    html: str | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Show a session: summary, child runs, transcript and tool calls.
 
@@ -488,9 +507,12 @@ def show(
     null while the session is running) and transcript.
     """
     retinue = Retinue()
-    if web or no_browser:
-        if not web or events or tail:
-            raise click.UsageError("--no-browser is for --web, and --web takes neither --events nor --tail.")
+    _check_outputs(
+        html, force=force, web=web, no_browser=no_browser, as_json=as_json, prints_events=bool(events or tail)
+    )
+    if html is not None:
+        ctx.exit(export_html(retinue, session, html, replaces=force, as_json=as_json))
+    if web:
         summary = anyio.run(find_session, retinue, session)
         ctx.exit(show_in_dashboard(f"/runs/{summary.latest.run}", opens=not no_browser, as_json=as_json))
 
@@ -527,6 +549,19 @@ def show(
             print_lines(["", "=== Last run: declared and actual ===", *render_report(report)])
 
     anyio.run(print_session)
+
+
+def _check_outputs(
+    html: str | None, *, force: bool, web: bool, no_browser: bool, as_json: bool, prints_events: bool
+) -> None:
+    if force and html is None:
+        raise click.UsageError("--force is for --html.")
+    if as_json and html == STDOUT:
+        raise click.UsageError("--html - and --json both print on stdout: give --html a file.")
+    if html is not None and (web or prints_events):
+        raise click.UsageError("--html takes neither --web nor --events nor --tail.")
+    if (no_browser and not web) or (web and prints_events):
+        raise click.UsageError("--no-browser is for --web, and --web takes neither --events nor --tail.")
 
 
 @sessions.command(

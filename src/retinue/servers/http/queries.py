@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from itertools import pairwise
 from typing import Literal
 
@@ -14,7 +13,6 @@ from retinue.model.errors import ErrorCode, refuse
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import RunEnded
 from retinue.model.results import AnswerStatus
-from retinue.output.untrusted_text import strip_control_characters
 from retinue.servers.http import schemas
 from retinue.servers.http.details import RunDetailBuilder, to_session_run
 from retinue.servers.http.event_feed import EventFeed
@@ -23,9 +21,10 @@ from retinue.servers.http.live_runs import LiveRunState
 from retinue.servers.http.responses import FileDownload
 from retinue.servers.http.run_list import ACTIVE_STATES, RunListCache, add_ancestors, sort_by_tree, to_session_row
 from retinue.sessions.store import SessionState, SessionSummary
-from retinue.support.formatting import SHORT_ID_LENGTH, normalize_id
+from retinue.support.formatting import normalize_id
+from retinue.transcripts.files import encode_with, make_file_name
 from retinue.transcripts.html import HtmlTranscript
-from retinue.transcripts.text import MarkdownTranscript, TextTranscript, TranscriptRenderer
+from retinue.transcripts.text import MarkdownTranscript, TextTranscript
 
 MAX_TREE_RUNS = 5_000
 """Runs of one root conversation in a tree."""
@@ -278,16 +277,15 @@ async def open_transcript(
     """
     summary, run = await queries.find_run(name)
     events = retinue.history(summary.session, run=run)
-    file = f"{re.sub(r'[^A-Za-z0-9._-]', '-', summary.agent)[:40]}-{run[:SHORT_ID_LENGTH]}.{form}"
-    return FileDownload(file, CONTENT_TYPES[form], _iter_chunks(events, form))
+    return FileDownload(make_file_name(summary.agent, run, form), CONTENT_TYPES[form], _iter_chunks(events, form))
 
 
 async def _iter_chunks(events: AsyncIterator[EventRecord], form: str) -> AsyncGenerator[bytes, None]:
     encode = {
         "jsonl": lambda record: [to_line(record)],
-        "txt": _encode_with(TextTranscript()),
-        "md": _encode_with(MarkdownTranscript()),
-        "html": _encode_with(HtmlTranscript()),
+        "txt": encode_with(TextTranscript()),
+        "md": encode_with(MarkdownTranscript()),
+        "html": encode_with(HtmlTranscript()),
     }[form]
     lines: list[bytes] = []
     size = 0
@@ -299,11 +297,3 @@ async def _iter_chunks(events: AsyncIterator[EventRecord], form: str) -> AsyncGe
             yield b"".join(lines)
             lines, size = [], 0
     yield b"".join(lines)
-
-
-def _encode_with(transcript: TranscriptRenderer) -> Callable[[EventRecord], Iterator[bytes]]:
-    """Return a function that renders an event and encodes its entries, one line each."""
-    return lambda record: (
-        f"{strip_control_characters(entry)}\n".encode("utf-8", "backslashreplace")
-        for entry in transcript.render(record)
-    )

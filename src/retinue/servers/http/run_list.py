@@ -17,7 +17,6 @@ from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery, RunQuery
 from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
-from retinue.sessions.search import MIN_SEARCHED_CHARS
 from retinue.sessions.store import (
     Conversation,
     RunOutcome,
@@ -151,7 +150,7 @@ class RunListCache:
 
     def scans_records(self, query: RunQuery) -> bool:
         """Return whether the search that a query was answered with read every record."""
-        return len((query.q or "").strip()) >= MIN_SEARCHED_CHARS and self._retinue.scans_records
+        return query.q is not None and self._retinue.scans_records
 
     @contextmanager
     def _index_refresh(self, *, for_search: bool) -> Iterator[bool]:
