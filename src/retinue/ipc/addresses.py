@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import stat
 import struct
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from retinue.sessions.lease import is_held
 from retinue.sessions.paths import make_folder, open_for_reading, open_private
+from retinue.support.run_processes import RUN_PROCESSES_KNOWN, is_run_process
 from retinue.support.safe_files import try_lock
 
 SUFFIX = ".sock"
@@ -21,6 +23,8 @@ UNBOUND_SUFFIX = ".new"
 MAX_PATH_BYTES = 100
 """Length of a path: operating systems allow 104 to 108 bytes."""
 BACKLOG = 32
+SO_PEERPIDFD = 77
+"""`SO_PEERPIDFD` of Linux 6.5 and later."""
 
 
 def open_listener(environ: Mapping[str, str]) -> tuple[socket.socket, Path]:
@@ -66,9 +70,60 @@ def is_same_user(connection: socket.socket) -> bool:
     """Return true if the peer is the same user or root; without peer credentials the directory's mode decides."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
-    form = struct.Struct("3i")
-    _, user, _ = form.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size))
+    _, user = _read_peer(connection)
     return user in {os.getuid(), 0}
+
+
+def belongs_to_run(connection: socket.socket) -> bool:
+    """Return true if the process that made a connection belongs to a run, or is gone and cannot be recognized.
+
+    Raises:
+        OSError: no descriptor is left to read /proc with.
+    """
+    if not (RUN_PROCESSES_KNOWN and hasattr(socket, "SO_PEERCRED")):
+        return False
+    pid, _ = _read_peer(connection)
+    if pid in {0, os.getpid()}:  # outside this container, or this process itself
+        return False
+    try:
+        process = _open_peer(connection, pid)
+    except ProcessLookupError:
+        return True
+    try:
+        # In this order: while it has not exited, the pid is its own.
+        return is_run_process(pid) or _has_exited(process)
+    finally:
+        os.close(process)
+
+
+def _has_exited(process: int) -> bool:
+    poll = select.poll()  # select() takes no descriptor above 1023
+    poll.register(process, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _read_peer(connection: socket.socket) -> tuple[int, int]:
+    """Return the pid and the user of the process that made a connection."""
+    form = struct.Struct("3i")
+    pid, user, _ = form.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, form.size))
+    return pid, user
+
+
+def _open_peer(connection: socket.socket, pid: int) -> int:
+    """Return a descriptor of the process that made a connection.
+
+    Raises:
+        ProcessLookupError: it is gone.
+        OSError: no descriptor is left.
+    """
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno == errno.ENOPROTOOPT:  # Linux before 6.5: a reused pid is not noticed
+            return os.pidfd_open(pid)
+        if error.errno in {errno.ESRCH, errno.ENODATA, errno.EINVAL}:
+            raise ProcessLookupError(errno.ESRCH, "the peer is gone") from error
+        raise
 
 
 def _socket_folder(environ: Mapping[str, str], name_bytes: int) -> Path:

@@ -16,7 +16,7 @@ from anyio.abc import SocketAttribute, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from retinue.ipc import messages
-from retinue.ipc.addresses import is_same_user
+from retinue.ipc.addresses import belongs_to_run, is_same_user
 from retinue.ipc.client import CancelSafeReceiveStream
 from retinue.ipc.messages import VERSION, BridgeMessage, CallTool, Command, ErrorReply, Reply, encode_line
 from retinue.ipc.server import MAX_CLIENTS, ControlServer
@@ -89,6 +89,11 @@ MAX_BATCH_EVENTS = 256
 TOO_MANY_CLIENTS = f"{MAX_CLIENTS} clients are connected, which is the limit. Try again when one has disconnected."
 OTHER_VERSION = f"This process uses version {VERSION} of the control protocol."
 INVALID_TOKEN = "The token does not belong to a run that may delegate: the token is unknown, or its run has ended."  # noqa: S105 - a message
+
+COMMANDED_BY_RUN = (
+    "A process that an agent started cannot cancel, steer or extend runs. Nothing was changed. Run the command in "
+    "your own terminal."
+)
 
 
 async def handle_connection(stream: SocketStream, server: ControlServer) -> None:
@@ -223,7 +228,10 @@ async def _serve_client(stream: SocketStream, receiver: BufferedByteReceiveStrea
             if isinstance(command, messages.WatchCommand):
                 await _stream_events(stream, receiver, command, server)
                 return
-            reply = await _execute_command(command, server.orchestrator)
+            if belongs_to_run(stream.extra(SocketAttribute.raw_socket)):  # noqa: S610 - anyio's, no database
+                reply: Reply = ErrorReply(COMMANDED_BY_RUN)
+            else:
+                reply = await _execute_command(command, server.orchestrator)
             await stream.send(encode_line(reply))
 
 

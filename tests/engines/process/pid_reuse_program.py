@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from subprocess import PIPE
 
-from retinue.engines.process.linux_tree import LinuxProcessTree, list_processes, open_handles
+from retinue.engines.process.linux_tree import LinuxProcessTree, open_handles
+from retinue.support.linux_processes import list_processes
 
 MARK = "a-mark-of-its-own"
 NEXT = Path("/proc/sys/kernel/ns_last_pid")

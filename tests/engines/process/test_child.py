@@ -13,8 +13,9 @@ from tests.support.processes import assert_nothing_left_open, descriptors, read_
 
 from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildExitedError, open_child
 from retinue.engines.process.command import ChildCommand, StdinMode
-from retinue.engines.process.supervisor import CHILD_VARIABLE, INSTANCE_VARIABLE, ContainmentKind, ProcessSupervisor
+from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 from retinue.model.results import ProcessEnd
+from retinue.support.run_processes import CHILD_VARIABLE, INSTANCE_VARIABLE
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

@@ -15,16 +15,12 @@ from retinue.engines.process import watchdog
 from retinue.engines.process.cgroups import find_own_cgroup
 from retinue.engines.process.child import open_child
 from retinue.engines.process.command import StdinMode
-from retinue.engines.process.linux_tree import has_marker, list_processes, read_environ
-from retinue.engines.process.supervisor import (
-    CHILD_VARIABLE,
-    INSTANCE_VARIABLE,
-    ContainmentKind,
-    ProcessSupervisor,
-    detect_containment,
-)
+from retinue.engines.process.linux_tree import has_marker
+from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, detect_containment
 from retinue.model.errors import ErrorCode
 from retinue.model.results import ProcessEnd
+from retinue.support.linux_processes import list_processes, read_environ
+from retinue.support.run_processes import CHILD_VARIABLE, INSTANCE_VARIABLE
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 PARENT = Path(__file__).with_name("parent_program.py")

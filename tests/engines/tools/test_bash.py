@@ -12,7 +12,6 @@ import pytest
 from anyio import CapacityLimiter
 from tests.support.processes import Watched, assert_nothing_left_open
 
-from retinue.engines.process.linux_tree import list_processes
 from retinue.engines.process.supervisor import ProcessSupervisor
 from retinue.engines.toolbox import ToolOutcome
 from retinue.engines.tools import make_local_toolbox
@@ -20,6 +19,7 @@ from retinue.engines.tools.base import MAX_READERS
 from retinue.engines.tools.bash import CommandContext
 from retinue.model.runs import ToolUse
 from retinue.output.truncate import MAX_TOOL_BYTES, MAX_TOOL_LINES
+from retinue.support.linux_processes import list_processes
 
 
 @pytest.fixture

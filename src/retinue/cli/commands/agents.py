@@ -13,6 +13,7 @@ from retinue.agents.agent import NAME_RULE, Agent, Diagnostic, SourceLayer, is_v
 from retinue.agents.registry import AgentListing, AgentSet, DefinitionStatus
 from retinue.agents.tool_policy import find_conflict
 from retinue.cli import trust_prompt
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents
 from retinue.cli.json_output import to_json
 from retinue.cli.options import TEXT, CommandRefusedError, InvalidInputError, cwd_option, json_option
@@ -99,6 +100,7 @@ def _list_diagnostics(agent: Agent) -> Iterator[Diagnostic]:
 @json_option
 @cwd_option
 @click.pass_context
+@for_users_only
 def edit(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
     """Open an agent's file in your editor, then check the file.
 
@@ -131,6 +133,7 @@ def edit(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
 @json_option
 @cwd_option
 @click.pass_context
+@for_users_only
 def delete(ctx: click.Context, name: str, yes: bool, as_json: bool, cwd: str | None) -> None:
     """Delete the file of one of your agents or of this project's agents.
 
@@ -382,6 +385,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str |
 @json_option
 @cwd_option
 @click.pass_context
+@for_users_only
 def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool, cwd: str | None) -> None:
     """Approve one of the project's agents in its current version.
 
@@ -414,6 +418,7 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
 )
 @json_option
 @cwd_option
+@for_users_only
 def new(name: str, project: bool, as_json: bool, cwd: str | None) -> None:
     """Create an agent from a commented template.
 

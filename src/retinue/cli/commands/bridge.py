@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import HOST_ID, RunOptions, server_options
 from retinue.cli.printing import help_examples
@@ -24,6 +25,7 @@ from retinue.support.formatting import unknown_name_message
 )
 @server_options
 @click.pass_context
+@for_users_only
 def bridge(ctx: click.Context, /, toolset: str, root: str | None, **flags: Any) -> None:
     """Serve a toolset's tools to an extension of a host.
 

@@ -10,6 +10,7 @@ import anyio.to_thread
 import click
 import msgspec
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.exit import refused_call_result
 from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.main import EXIT_CANCELLED
@@ -55,6 +56,7 @@ PRINT_TIMEOUT = 2.0
 @click.option("--tool-call", type=HOST_ID, metavar="ID", help="The host's id of this call.")
 @run_options
 @click.pass_context
+@for_users_only
 def call(
     ctx: click.Context,
     /,

@@ -6,6 +6,7 @@ import anyio
 import click
 from msgspec import Struct
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_runs
 from retinue.cli.options import TEXT, json_option
 from retinue.cli.printing import help_examples, print_error, print_hint, print_json
@@ -38,6 +39,7 @@ class CancelOutcome(Struct, frozen=True, rename="camel"):
 @click.option("--all", "everything", is_flag=True, help="Cancel every run, including those of other processes.")
 @json_option
 @click.pass_context
+@for_users_only
 def cancel(ctx: click.Context, ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
     """Cancel runs, including those of other processes.
 

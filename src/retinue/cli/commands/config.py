@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.json_output import to_json
 from retinue.cli.options import InvalidInputError, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json, print_lines, print_warning
@@ -77,6 +78,7 @@ def get(name: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.argument("value")
 @_project_option
+@for_users_only
 def set_value(name: str, value: str, project: bool) -> None:
     """Write a setting into your settings file.
 
@@ -102,6 +104,7 @@ def set_value(name: str, value: str, project: bool) -> None:
 @config.command(epilog=help_examples("retinue config edit", "EDITOR=nano retinue config edit"))
 @_project_option
 @click.pass_context
+@for_users_only
 def edit(ctx: click.Context, project: bool) -> None:
     """Open your settings file in your editor, then check the file.
 

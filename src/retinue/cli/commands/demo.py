@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.options import RunOptions, cwd_option, json_option, quiet_option
 from retinue.cli.printing import MAX_COLUMNS, help_examples, print_lines, stdout_columns
 from retinue.cli.run_output import hint_stored_answers, print_failures, print_results
@@ -60,6 +61,7 @@ _EVIDENCE = re.compile(
 @json_option
 @quiet_option
 @click.pass_context
+@for_users_only
 def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> None:
     """Run five agents in this directory, without a key or network.
 

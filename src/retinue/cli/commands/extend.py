@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_runs
 from retinue.cli.options import TEXT, DurationType, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json
@@ -27,6 +28,7 @@ EXTENSION = DurationType(1.0, 24 * 3600.0)
 @click.argument("run", metavar="ID", type=TEXT, shell_complete=complete_runs)
 @click.argument("time", metavar="TIME", type=EXTENSION)
 @json_option
+@for_users_only
 def extend(run: str, time: float, as_json: bool) -> None:
     """Extend the timeout of a run.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.options import TEXT, InvalidInputError, json_option
 from retinue.cli.printing import help_examples, is_interactive, make_printable, print_hint, print_json, print_warning
 from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
@@ -59,6 +60,7 @@ _project_option = click.option(
 @yes_option
 @json_option
 @click.pass_context
+@for_users_only
 def install(
     ctx: click.Context,
     host: str,
@@ -110,6 +112,7 @@ def install(
 @yes_option
 @json_option
 @click.pass_context
+@for_users_only
 def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Remove Retinue's tools from another program's configuration.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import InvalidInputError, RunOptions, WholeNumberType, server_options
 from retinue.cli.printing import help_examples, print_hint
@@ -94,6 +95,7 @@ class ClientNameType(click.ParamType[str]):
 )
 @server_options
 @click.pass_context
+@for_users_only
 def mcp(
     ctx: click.Context,
     /,

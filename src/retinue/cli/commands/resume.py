@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_sessions
 from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import EXIT_CODES, RunOptions, run_options
@@ -31,6 +32,7 @@ _SESSION_ID = re.compile(r"[0-9a-f]{6,32}")
 @click.argument("words", nargs=-1, metavar="[ID] [TASK]", shell_complete=complete_sessions)
 @run_options
 @click.pass_context
+@for_users_only
 def resume(ctx: click.Context, /, words: tuple[str, ...], **flags: Any) -> None:
     """Continue a session with another task.
 

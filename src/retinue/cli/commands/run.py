@@ -9,6 +9,7 @@ import click
 import msgspec
 from msgspec import Struct
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import (
@@ -162,6 +163,7 @@ beside tasks applies to tasks without an agent."""
 )
 @run_options
 @click.pass_context
+@for_users_only
 def run(
     ctx: click.Context,
     /,
@@ -220,6 +222,7 @@ def _continue_last(retinue: Retinue, agent: str | None, task: str | None) -> tup
 @click.argument("file")
 @run_options
 @click.pass_context
+@for_users_only
 def delegate(ctx: click.Context, /, file: str, **flags: Any) -> None:
     options = RunOptions(**flags)
     plan = Plan(tasks=_read_tasks(file, options), mode=Mode.PARALLEL)
@@ -247,6 +250,7 @@ def delegate(ctx: click.Context, /, file: str, **flags: Any) -> None:
 )
 @run_options
 @click.pass_context
+@for_users_only
 def chain(ctx: click.Context, /, file: str | None, steps: tuple[tuple[str, str], ...], **flags: Any) -> None:
     """Run agents one after another, each with the previous answer.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.help_sections import SectionedCommand
 from retinue.cli.options import TEXT, InvalidInputError, RunOptions, WholeNumberType, run_options
 from retinue.cli.printing import help_examples, print_hint, print_json, print_json_line
@@ -62,6 +63,7 @@ EXPOSED_WARNING = (
 @click.option("--open", "opens", is_flag=True, help="Open the dashboard in your browser.")
 @run_options
 @click.pass_context
+@for_users_only
 def serve(
     ctx: click.Context,
     /,

@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.commands.serve import show_in_dashboard
 from retinue.cli.help_sections import SectionedCommand
@@ -608,6 +609,7 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
 @click.argument("task", required=False)
 @run_options
 @click.pass_context
+@for_users_only
 def resume(ctx: click.Context, /, session: str, task: str | None, **flags: Any) -> None:
     """Resume a session: give its agent another task.
 
@@ -636,6 +638,7 @@ def resume(ctx: click.Context, /, session: str, task: str | None, **flags: Any) 
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
+@for_users_only
 def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Delete the event details of old sessions, or with --results whole sessions.
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_engines
 from retinue.cli.commands.doctor import EngineStatus, list_engine_status, render_engines
 from retinue.cli.commands.install import confirm_and_apply, dry_run_option, yes_option
@@ -71,6 +72,7 @@ SETUP_EXIT_CODES = "Exit codes: 0 the engine works, 1 the test failed or nothing
 @cwd_option
 @json_option
 @click.pass_context
+@for_users_only
 def setup(
     ctx: click.Context,
     engine: str | None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_runs
 from retinue.cli.options import TEXT, json_option, read_task
 from retinue.cli.printing import help_examples, print_hint, print_json
@@ -28,6 +29,7 @@ TOOLSET = "single"
 @click.argument("run", metavar="ID", type=TEXT, shell_complete=complete_runs)
 @click.argument("text")
 @json_option
+@for_users_only
 def steer(run: str, text: str, as_json: bool) -> None:
     """Send a message to a running agent.
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import anyio
 
 from retinue.engines.process.cgroups import ControlGroup
+from retinue.support.linux_processes import ProcInfo, list_processes, read_environ, read_proc_file, read_process
 
-MAX_ENVIRON_BYTES = 8 * 2**20
-"""Bytes read of one environment: the kernel allows less."""
-RESOURCE_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of this process, not of the one being read: these must not be mistaken for its absence."""
 MAX_HANDLES = 256
 """Processes opened together: each costs a descriptor until it is gone."""
 RESCAN_INTERVALS = (0.001, 0.004, 0.01)
@@ -25,24 +21,8 @@ INIT_PID = 1
 """Parent of all orphans: being its child proves nothing."""
 NO_PID = -1
 """Pid of no process."""
-_MAX_PROC_BYTES = 64 * 2**10
-"""Enough for nearly every environment."""
 _KTHREADD_PID = 2
 """Pid of the parent of all kernel threads."""
-_DEAD_STATES = frozenset({b"Z", b"X", b"x"})
-
-
-class ProcInfo(NamedTuple):
-    """One process at one moment. Pid and start time together identify one process."""
-
-    pid: int
-    parent: int
-    group: int
-    session: int
-    start: int
-    """Clock ticks since the machine started."""
-    is_dead: bool
-    """True for a zombie: exited, not yet reaped by its parent."""
 
 
 class ProcessHandle(Protocol):
@@ -78,33 +58,9 @@ class ProcessTree(Protocol):
         """Release what was created for the tree."""
 
 
-def read_process(pid: int) -> ProcInfo | None:
-    """Return the entry of a process; None if there is none with this pid."""
-    fields = _read_stat_fields(pid)
-    if len(fields) < 20:  # noqa: PLR2004 - the start is the 20th after the name
-        return None
-    parent, group, session, start = (int(fields[i]) for i in (1, 2, 3, 19))
-    return ProcInfo(pid, parent, group, session, start, fields[0] in _DEAD_STATES)
-
-
-def list_processes() -> Iterator[ProcInfo]:
-    """Yield all visible processes, zombies included. Takes a few milliseconds for hundreds."""
-    with os.scandir("/proc") as entries:
-        pids = [int(entry.name) for entry in entries if entry.name.isdecimal()]
-    for pid in pids:
-        if process := read_process(pid):
-            yield process
-
-
 def has_marker(pid: int, marker: bytes) -> bool:
     """Return whether the environment it was started with has the marker; False for processes of other users."""
     return marker in read_environ(pid)
-
-
-def read_environ(pid: int) -> bytes:
-    """Return the environment a process was started with; empty in the middle of an exec."""
-    environ = _read_proc_file(f"/proc/{pid}/environ", _MAX_PROC_BYTES)
-    return environ if len(environ) < _MAX_PROC_BYTES else _read_proc_file(f"/proc/{pid}/environ", MAX_ENVIRON_BYTES)
 
 
 def is_kernel_thread(process: ProcInfo) -> bool:
@@ -113,34 +69,7 @@ def is_kernel_thread(process: ProcInfo) -> bool:
 
 def is_in_cgroup(pid: int, name: str) -> bool:
     """Return whether a process, or a zombie before it exited, is in a control group whose path contains the name."""
-    return name.encode() in _read_proc_file(f"/proc/{pid}/cgroup", _MAX_PROC_BYTES)
-
-
-def _read_stat_fields(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat after the name; empty if there is no such process."""
-    text = _read_proc_file(f"/proc/{pid}/stat", 1024)
-    # The name is in parentheses and may contain spaces and parentheses itself.
-    return text[text.rfind(b")") + 2 :].split(None, 20)
-
-
-def _read_proc_file(path: str, max_bytes: int) -> bytes:
-    """Return the start of a file in /proc; empty if it may not be read or its process is gone.
-
-    Raises:
-        OSError: no descriptor is left to read it with.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        if error.errno in RESOURCE_ERRNOS:
-            raise
-        return b""
-    try:
-        return os.read(descriptor, max_bytes)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)
+    return name.encode() in read_proc_file(f"/proc/{pid}/cgroup")
 
 
 class PidfdHandle:

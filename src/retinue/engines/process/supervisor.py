@@ -22,11 +22,7 @@ from retinue.engines.process.other_tree import GroupTree, WindowsTree
 from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.started_process import StartedProcess, start_popen
 from retinue.engines.process.watchdog import SpawnRequest, SpawnStageError, Watchdog
-
-INSTANCE_VARIABLE = "RETINUE_INSTANCE"
-"""Environment variable with the markers of all Retinue instances a process runs under, the outermost first."""
-CHILD_VARIABLE = "RETINUE_CHILD"
-"""Environment variable with the markers of the children a process descends from, the outermost first."""
+from retinue.support.run_processes import CGROUP_PREFIX, CHILD_VARIABLE, INSTANCE_VARIABLE
 
 
 class ContainmentKind(StrEnum):
@@ -204,8 +200,9 @@ class ProcessSupervisor:
     def _make_cgroup(self) -> None:
         if self.containment is ContainmentKind.CGROUP and self._cgroup is None:
             folder = find_own_cgroup()
-            with contextlib.suppress(OSError):
-                self._cgroup = ControlGroup(folder / f"retinue-{self.marker}") if isinstance(folder, Path) else None
+            if isinstance(folder, Path):
+                with contextlib.suppress(OSError):
+                    self._cgroup = ControlGroup(folder / f"{CGROUP_PREFIX}{self.marker}")
 
     def _ensure_group_watchdog(self) -> None:
         gone = self._group_watchdog

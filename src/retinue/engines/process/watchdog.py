@@ -25,8 +25,11 @@ from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.started_process import wait_popen
 from retinue.engines.process.watchdog_main import IGNORED_SIGNALS, KILL_TIMEOUT
 from retinue.model.results import ProcessEnd
+from retinue.support.run_processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
 
-PROGRAM = "import sys; sys.path.append(sys.argv.pop(1)); import watchdog_main; watchdog_main.main(*sys.argv[1:])"
+PROGRAM = (
+    f"import sys; sys.path.append(sys.argv.pop(1)); import {WATCHDOG_MODULE}; {WATCHDOG_MODULE}.main(*sys.argv[1:])"
+)
 """Starts the watchdog from its compiled file: compiling it takes longer than everything else at its start."""
 MAX_REPORT_BYTES = 4096
 START_TIMEOUT = 20.0
@@ -102,7 +105,7 @@ class Watchdog:
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [
-                    *(sys.executable, "-I", "-S", "-c", PROGRAM, str(Path(__file__).parent)),
+                    *(sys.executable, *WATCHDOG_OPTIONS, PROGRAM, str(Path(__file__).parent)),
                     *(str(os.getpid()), str(cgroup or "")),
                 ],
                 stdin=theirs.fileno(),

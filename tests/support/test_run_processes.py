@@ -1,0 +1,62 @@
+"""Processes of a run are recognized, however they hide; the user's own are not mistaken for them."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from tests.support.run_children import WAYS, open_adopted_client, open_run_client
+
+from retinue.engines.process.supervisor import ContainmentKind
+from retinue.support.run_processes import RUN_PROCESSES_KNOWN, WATCHDOG_MODULE, is_run_process
+
+pytestmark = [pytest.mark.process, pytest.mark.skipif(not RUN_PROCESSES_KNOWN, reason="Linux")]
+
+
+def test_processes_of_the_user_belong_to_no_run():
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    try:
+        assert [is_run_process(pid) for pid in (1, os.getpid(), child.pid)] == [False] * 3
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize("containment", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER])
+@pytest.mark.parametrize("way", WAYS)
+async def test_process_of_a_run_is_recognized(way, containment):
+    async with open_run_client(way, "report_pid", containment=containment) as pid:
+        assert is_run_process(pid)
+
+
+@contextmanager
+def killed(pid):
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_process_that_a_watchdog_adopted_is_recognized(way):
+    with open_adopted_client(way, "report_pid") as pid, killed(pid):
+        assert is_run_process(pid)
+
+
+@pytest.mark.parametrize("options", [["-c"], ["-I", "-c"], ["-S", "-I", "-c"]], ids=["plain", "one", "swapped"])
+def test_process_below_a_program_with_other_options_belongs_to_no_run(options):
+    program = f"import subprocess; {WATCHDOG_MODULE} = subprocess.run(['sh', '-c', 'echo $$; exec sleep 1000'])"
+    parent = subprocess.Popen([sys.executable, *options, program], stdout=subprocess.PIPE)
+    assert parent.stdout
+    pid = int(parent.stdout.readline())
+    with killed(pid):
+        assert not is_run_process(pid)
+    parent.communicate()
+
+
+def test_process_that_is_gone_counts_as_one_of_a_run():
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert is_run_process(gone.pid)
