@@ -159,6 +159,7 @@ KEYS: Mapping[str, str] = {
     "fallback_models": "The models to try next on rate limit, quota, authentication, an unavailable model or network "
     "errors.",
     "thinking": "Reasoning effort of the model.",
+    "sandbox": "The least its runs are confined; the user's setting may be stricter.",
     "append_system_prompt": "Added at the end of the system prompt.",
     "extensions": "Extensions to load; `false` or `none` means `no_extensions`.",
     "no_extensions": "No extensions. Refused on engines that cannot enforce it.",
@@ -188,6 +189,7 @@ VALUES: Mapping[str, str] = {
     "parse_model": "text, or `inherit`",
     "parse_secret": "text",
     "parse_flag": "`true` or `false`",
+    "parse_sandbox": "`off`, `workspace` or `strict`",
     "parse_thinking": "`off`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`",
     "parse_names": "names",
     "parse_json_object": "a JSON Schema",

@@ -413,7 +413,7 @@ RUN = [
 ]  # fmt: skip
 ACTUAL = [
     "engine", "model", "declaredModel", "toolsGranted", "toolsRemoved", "toolsMissing", "toolsUsed", "notApplied",
-    "limits", "attempts", "nestedUsage", "masks", "droppedBytes", "process", "notices", "saved",
+    "limits", "attempts", "nestedUsage", "masks", "droppedBytes", "process", "sandbox", "notices", "saved",
 ]  # fmt: skip
 
 

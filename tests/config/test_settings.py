@@ -266,3 +266,61 @@ def test_effort_is_a_thinking_level_and_not_a_projects_to_set():
     assert resolve_settings("nested", [user(effort="high")]).settings.effort == "high"
     assert resolve_settings("nested", [project(effort="high")]).settings.effort is None
     assert resolve_settings("nested", [user(effort="extreme")]).settings.effort is None
+
+
+@pytest.mark.parametrize(
+    ("theirs", "expected"), [("off", "workspace"), ("workspace", "workspace"), ("strict", "strict")]
+)
+def test_project_can_only_tighten_the_sandbox(theirs, expected):
+    found = resolve_settings("nested", [project(sandbox=theirs), user(sandbox="workspace")])
+    assert found.settings.sandbox == expected
+    assert bool(found.problems) == (theirs == "off")
+
+
+@pytest.mark.parametrize("value", ["strickt", "", True, 1, None, ["strict"]])
+def test_unreadable_sandbox_is_the_strictest_one(value):
+    found = resolve_settings("nested", [user(sandbox=value)])
+    assert found.settings.sandbox == "strict"
+    assert found.problems == (
+        SettingProblem("user", f"sandbox = {value!r}: expected one of off, workspace, strict; strict is used"),
+    )
+
+
+def test_environment_wins_over_the_users_sandbox():
+    layers = [environment_layer({"RETINUE_SANDBOX": " Off "}), user(sandbox="strict")]
+    assert resolve_settings("nested", layers).settings.sandbox == "off"
+
+
+@pytest.mark.parametrize("key", ["sandbox_read", "sandbox_write", "sandbox_hosts"])
+def test_project_cannot_widen_the_sandbox(key):
+    found = resolve_settings("nested", [project(**{key: ["/data"]})])
+    assert found.settings == Settings()
+    assert found.problems == (SettingProblem("project", f"{key} cannot be set by a project; ignored"),)
+
+
+def test_paths_and_hosts_of_the_sandbox_are_lists():
+    layer = environment_layer({"RETINUE_SANDBOX_READ": "~/data, /srv/x", "RETINUE_SANDBOX_HOSTS": "pypi.org"})
+    found = resolve_settings("nested", [layer, user(sandbox_write=["~/.cache"])])
+    assert found.settings.sandbox_read == ("~/data", "/srv/x")
+    assert (found.settings.sandbox_write, found.settings.sandbox_hosts) == (("~/.cache",), ("pypi.org",))
+    assert found.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("sandbox_read", "data"),
+        ("sandbox_read", "/"),
+        ("sandbox_read", "~"),
+        ("sandbox_write", ["/x\0"]),
+        ("sandbox_write", [1]),
+        ("sandbox_hosts", "https://pypi.org"),
+        ("sandbox_hosts", "a*b.org"),
+        ("sandbox_hosts", "pypi.org:0"),
+        ("sandbox_hosts", "pypi.org:http"),
+    ],
+)
+def test_impossible_paths_and_hosts_of_the_sandbox_are_reported(key, value):
+    found = resolve_settings("nested", [user(**{key: value})])
+    assert found.settings == Settings()
+    assert [problem.message.split(" ignored: expected")[0] for problem in found.problems] == [f"{key} = {value!r}"]

@@ -16,6 +16,7 @@ from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, Plain
 from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import Secret
+from retinue.model.sandbox import SANDBOX_MODES, SandboxMode
 
 INHERIT_WORDS = frozenset({"*", "all", "inherit", "null", "~"})
 """Values of a tool list that inherit the caller's tools."""
@@ -93,6 +94,13 @@ def parse_flag(value: HeaderValue) -> bool:
     if word not in (*TRUE_WORDS, *FALSE_WORDS, ""):
         raise ValueFormatError("true or false")
     return word in TRUE_WORDS
+
+
+def parse_sandbox(value: HeaderValue) -> SandboxMode:
+    word = parse_text(value).lower()
+    if word not in SANDBOX_MODES:
+        raise ValueFormatError(f"one of {', '.join(SANDBOX_MODES)}")
+    return SandboxMode(word)
 
 
 def parse_inverted_flag(value: HeaderValue) -> bool:
@@ -237,6 +245,7 @@ _FIELD_SPECS = (
     _FieldSpec("no_context_files", parse_flag, ("no_context_files",), essential=True),
     _FieldSpec("extra_args", parse_arguments, ("extra_args",)),
     _FieldSpec("environment", parse_names, ("environment", "env")),
+    _FieldSpec("sandbox", parse_sandbox, ("sandbox",), essential=True),
     _FieldSpec("api_key", parse_secret, ("api_key",)),
     _FieldSpec("timeout", parse_seconds, ("timeout",)),
     _FieldSpec("timeout", parse_milliseconds, ("timeout_ms",)),

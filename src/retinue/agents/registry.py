@@ -138,6 +138,17 @@ class AgentSet:
         first = next((agent for agent in self._by_name.get(name, ()) if self._is_candidate(agent)), None)
         return first if first and not self._is_allowed(first) else None
 
+    def is_accepted(self, agent: Agent) -> bool:
+        """Return whether the user accepted it, or does not have to: else it runs in the strictest sandbox only."""
+        if agent.layer is not SourceLayer.PROJECT or self._project_agents == "allow":
+            return True
+        return self._is_accepted(agent)
+
+    def explain_distrust(self, agent: Agent, why: str) -> Failure:
+        """Return the failure of an agent that would run in a sandbox, and why the sandbox cannot be built."""
+        failure = self._untrusted_failure(agent)
+        return replace(failure, message=f"{failure.message} Until then it runs in the sandbox only. {why}")
+
     def _is_candidate(self, agent: Agent) -> bool:
         """Return whether it is used, or would be if it were accepted."""
         return agent.enabled or self._is_allowed(agent)

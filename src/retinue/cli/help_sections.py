@@ -9,7 +9,7 @@ import click
 OPTION_SECTIONS = {
     "Run": ("engine", "model", "effort", "cwd", "session", "is_continued", "name", "steps", "output_schema"),
     "Limits": ("timeout", "max_depth", "max_concurrency", "max_turns", "max_tokens", "max_cost"),
-    "Permissions": ("allow_write", "project_agents", "policy"),
+    "Permissions": ("allow_write", "project_agents", "sandbox", "policy"),
     "Output": ("as_json", "quiet", "stream"),
 }
 """The options of each heading, by the names of their parameters; others are under `Options`."""

@@ -192,6 +192,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     max_cost: float | None = None
     allow_write: bool | None = None
     project_agents: str | None = None
+    sandbox: str | None = None
     policy: bool | None = None
     as_json: bool = False
     quiet: bool = False
@@ -315,6 +316,11 @@ _RUN_OPTIONS = (
         "--project-agents",
         type=click.Choice(["ask", "allow", "deny"]),
         help="Whether a project's agents run before you approve them.",
+    ),
+    click.option(
+        "--sandbox",
+        type=click.Choice(["off", "workspace", "strict"]),
+        help="How far the processes and tools of the runs are confined.",
     ),
 )
 

@@ -45,6 +45,11 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     return (_absolute_or_none(environ.get("XDG_STATE_HOME")) or home_folder(environ) / ".local" / "state") / "retinue"
 
 
+def runtime_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return the user's folder of sockets; None if the system has none."""
+    return _absolute_or_none(environ.get("XDG_RUNTIME_DIR"))
+
+
 def pi_folder(environ: Mapping[str, str]) -> Path:
     override = environ.get("PI_CODING_AGENT_DIR")
     return expand_user_path(override, environ) if override else home_folder(environ) / ".pi" / "agent"

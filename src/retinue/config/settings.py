@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
+from retinue.model.hosts import parse_host_pattern
 from retinue.model.providers import MAX_MODEL_CHARS, THINKING_LEVELS, ProviderSettings, covers_model
 from retinue.model.runs import Limits
+from retinue.model.sandbox import SANDBOX_MODES, SandboxMode
 from retinue.support.formatting import parse_duration, suggest_spelling
 
 PROVIDERS_KEY = "providers"
@@ -79,6 +81,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Whether `fetch_content` may use addresses that are not public."""
     project_agents: Literal["ask", "allow", "deny"] = "ask"
     """`ask`, `allow` or `deny`: whether a project's own agents run before the user accepted them."""
+    sandbox: Literal["off", "workspace", "strict"] = "off"
+    """`off`, `workspace` or `strict`: how far processes and tools of runs are confined."""
+    sandbox_read: tuple[str, ...] = ()
+    sandbox_write: tuple[str, ...] = ()
+    sandbox_hosts: tuple[str, ...] = ()
     vault: str | None = None
     finalize_retries: int = 2
     retry_attempts: int = 1
@@ -198,6 +205,21 @@ SETTING_RULES: Mapping[str, SettingRule] = {
         in_project=_NEVER,
         choices=("ask", "allow", "deny"),
         note="what happens with a project's agents that you have not approved",
+    ),
+    "sandbox": SettingRule(
+        choices=tuple(map(str, SANDBOX_MODES)),
+        note="how far the processes and tools of runs are confined; a project can only tighten it",
+    ),
+    "sandbox_read": SettingRule(
+        in_project=_NEVER, note="further paths that sandboxed runs read, such as `~/data`; separated by commas"
+    ),
+    "sandbox_write": SettingRule(
+        in_project=_NEVER, note="further paths that sandboxed runs write, such as `~/.cache/pip`; separated by commas"
+    ),
+    "sandbox_hosts": SettingRule(
+        in_project=_NEVER,
+        note="hosts that runs in `strict` reach beside their provider, such as `pypi.org`, `*.example.org` or "
+        "`localhost:8080`; separated by commas",
     ),
     "vault": SettingRule(in_project=_NEVER, note="your folder with `agents/<slug>/`; runs are logged there, too"),
     "finalize_retries": SettingRule(high=10, note="how often an agent is asked again for a missing finalization"),
@@ -343,6 +365,10 @@ def _validate_value(
         )
         problems.append(SettingProblem(layer.name, f"{_quote_setting(layer, key, value)} ignored: {expected}"))
         return None
+    except SandboxModeError as error:
+        # A restriction that cannot be read is not lifted.
+        problems.append(SettingProblem(layer.name, f"{_quote_setting(layer, key, value)}: {error}"))
+        converted = str(SandboxMode.STRICT)
     clamped = _clamp(rule, converted)
     if clamped != converted:
         problems.append(
@@ -362,6 +388,10 @@ def _validate_value(
 
 class SettingValueError(Exception):
     """A value that a setting cannot have; the message has what was expected."""
+
+
+class SandboxModeError(Exception):
+    """A text that is no mode of a sandbox; the message has what was expected and which mode is used."""
 
 
 PATTERNS_EXPECTED = "expected patterns such as anthropic/*"
@@ -398,11 +428,55 @@ def _convert_patterns(value: Any) -> tuple[str, ...]:
     return patterns
 
 
+def _convert_sandbox_mode(value: Any) -> str:
+    """Return the mode.
+
+    Raises:
+        SandboxModeError: it is none.
+    """
+    if isinstance(value, str) and value.strip().lower() in SANDBOX_MODES:
+        return value.strip().lower()
+    raise SandboxModeError(f"expected one of {', '.join(SANDBOX_MODES)}; {SandboxMode.STRICT} is used")
+
+
+def _is_sandbox_path(path: str) -> bool:
+    return path.startswith(("/", "~/")) and bool(path.strip("/~")) and path.isprintable()
+
+
+_PATHS_EXPECTED = "expected absolute paths, or paths that begin with ~/"
+_LIST_ITEMS: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "sandbox_read": (_is_sandbox_path, _PATHS_EXPECTED),
+    "sandbox_write": (_is_sandbox_path, _PATHS_EXPECTED),
+    "sandbox_hosts": (parse_host_pattern, "expected hosts such as pypi.org, *.example.org or localhost:8080"),
+}
+"""The check of each item of a list, and what is expected."""
+
+
+def _convert_list(key: str, value: Any) -> tuple[str, ...]:
+    is_valid, expected = _LIST_ITEMS[key]
+    try:
+        given = value.split(",") if isinstance(value, str) else msgspec.convert(value, tuple[str, ...])
+    except msgspec.ValidationError as error:
+        raise SettingValueError(expected) from error
+    items = tuple(item.strip() for item in given if item.strip())
+    if not all(map(is_valid, items)):
+        raise SettingValueError(expected)
+    return items
+
+
+_CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
+    "models": _convert_patterns,
+    "sandbox": _convert_sandbox_mode,
+    **{key: partial(_convert_list, key) for key in _LIST_ITEMS},
+}
+
+
 def _convert(key: str, value: Any) -> Any:
     """Return the value in the type of the setting.
 
     Raises:
         SettingValueError: it has another type, or is none of the choices.
+        SandboxModeError: it is no mode of a sandbox.
     """
     kind = _TYPES[key]
     if kind is bool and isinstance(value, str):
@@ -413,8 +487,8 @@ def _convert(key: str, value: Any) -> Any:
         return _convert_duration(value)
     if kind in (int, float) and isinstance(value, bool):
         raise SettingValueError("expected a number")
-    if key == "models":
-        return _convert_patterns(value)
+    if convert := _CONVERTERS.get(key):
+        return convert(value)
     choices = SETTING_RULES[key].choices
     if choices and value not in choices:
         raise SettingValueError(f"expected one of {', '.join(choices)}")
@@ -446,6 +520,8 @@ def _clamp(rule: SettingRule, value: Any) -> Any:
 
 
 def _laxness(rule: SettingRule, value: Any) -> float:
+    if rule.choices:  # the laxest is the first
+        return -rule.choices.index(value)
     if rule.zero_is_off and value == 0:
         return math.inf
     return float(value)

@@ -87,6 +87,12 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     calls_functions: bool = False
     """Calls functions of the program as tools, in this process."""
     reports_cost: bool = False
+    confines: bool = False
+    """Confines its tools and processes as `RunSpec.sandbox` says; otherwise a run with a sandbox fails."""
+    runs_program: bool = False
+    """Each run is a process of its own, or in one."""
+    command_tools: frozenset[str] = frozenset()
+    """Tools for which an engine of this process starts others."""
     environment: frozenset[str] = frozenset()
     """Variables its process needs beside the usual ones, whichever its provider; `X_*`: all that begin so."""
 

@@ -49,6 +49,7 @@ CAPABILITIES = EngineCapabilities(
     delegates=True,
     steers=True,
     calls_functions=True,
+    confines=True,
 )
 
 SPAWN_TOOL = "spawn_subagent"

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from retinue.model.sandbox import SandboxMode
+
 
 class ToolPolicy(Struct, frozen=True, kw_only=True):
     """The tools an agent's definition asks for, in pi's names."""
@@ -49,6 +51,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     environment: tuple[str, ...] = ()
     """Names of environment variables it asks to see."""
 
+    sandbox: SandboxMode | None = None
+    """The least its runs are confined."""
     timeout: float | None = None
     max_turns: int | None = None
     max_subagent_depth: int | None = None

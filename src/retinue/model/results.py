@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.runs import Limits, RemovedTool, RunSpec, ToolUse
+from retinue.model.sandbox import SandboxReport
 
 MAX_USAGE_VALUE = 10**15
 """Largest usage that is believed from a provider."""
@@ -129,6 +130,8 @@ class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """Number of redacted secrets."""
     dropped_bytes: int = 0
     process: ProcessEnd | None = None
+    sandbox: SandboxReport = field(default_factory=SandboxReport)
+    """How far the run was confined, by what, and what was left open."""
     notices: tuple[str, ...] = ()
     saved: bool = True
     """Whether all of it is in the store."""

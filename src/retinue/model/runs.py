@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct, field
 
 from retinue.model.agents import AgentProfile
+from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
 from retinue.model.tasks import Lineage
 
 
@@ -271,6 +272,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """The user's vault: its beginning and its end are told there, too."""
     fetch_private_addresses: bool = False
     """Whether `fetch_content` may use addresses that are not public."""
+    sandbox: SandboxPolicy = NO_SANDBOX
+    """What its tools and processes may reach."""
     finalize: bool = False
     output_schema: Mapping[str, Any] | None = None
     """JSON Schema of the result that the finalize tool takes."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
+
 
 class FileSlice(Struct, frozen=True, kw_only=True):
     """A file, or a part of it, to be read into a prompt. Lines count from 1, both ends included."""
@@ -94,6 +96,8 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """Folders below which runs work and files are read; None: wherever this user may."""
     host_tools: tuple[str, ...] | None = None
     """The host's active tools: the base a deny list inherits from."""
+    sandbox: SandboxPolicy = NO_SANDBOX
+    """The caller's own sandbox: a run below it has none that is laxer."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings given with the call: they win over every other source."""
     max_depth: int | None = None

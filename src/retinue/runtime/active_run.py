@@ -295,6 +295,7 @@ class ActiveRun:
                 nested_usage=self.budget.child_usage,
                 dropped_bytes=sum(collector.dropped_bytes for collector in collectors),
                 process=last.process,
+                sandbox=spec.sandbox.report,
                 notices=(*spec.notices, *(notice for collector in collectors for notice in collector.notices)),
             ),
         )

@@ -45,7 +45,9 @@ def child_context(call: CallContext, spec: RunSpec, max_depth: int, toolset: str
         cwd=spec.cwd,
         lineage=spec.lineage,
         authority=spec.authority,
-        roots=call.roots,
+        # Another directory would be another workspace.
+        roots=(spec.cwd,) if spec.sandbox.is_on else call.roots,
+        sandbox=spec.sandbox,
         host_tools=spec.grant.tools,
         settings=call.settings,
         max_depth=max_depth,

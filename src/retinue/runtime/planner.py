@@ -24,7 +24,7 @@ from retinue.agents.tool_policy import (
     find_unenforceable,
     find_unsupported_preferences,
 )
-from retinue.config.directories import engine_session_file
+from retinue.config.directories import config_folder, engine_session_file, runtime_folder
 from retinue.config.run_environment import build_child_environment, depth_variables
 from retinue.config.settings import SETTING_RULES, Settings
 from retinue.config.settings_files import SettingsFiles
@@ -33,10 +33,12 @@ from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.providers import join_model
 from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
+from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.model_choice import apply_choices
+from retinue.runtime.sandboxing import SandboxPlanner
 from retinue.runtime.validation import (
     busy_session,
     find_self_delegation,
@@ -118,6 +120,7 @@ class _TaskDraft(Struct, kw_only=True):
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
     grant: ToolGrant = ToolGrant()
+    sandbox: SandboxPolicy = NO_SANDBOX
     functions: tuple[ToolFunction, ...] = ()
     system_prompt: str = ""
     append_prompt: str = ""
@@ -152,6 +155,8 @@ class Planner:
         self._state = state
         self._environ = environ
         self._delegation_tools = delegation_tools
+        hidden = (state, config_folder(environ), runtime_folder(environ))
+        self._sandboxes = SandboxPlanner(environ, tuple(str(folder) for folder in hidden if folder))
         self._environments: dict[tuple[object, ...], Mapping[str, str]] = {}
         """Environments of child processes; runs with the same environment share one mapping."""
 
@@ -208,7 +213,8 @@ class Planner:
         sessions = [await self._find_session(task, admitted.call) for task in plan.tasks]
         validate_sessions(plan.tasks, sessions)
         planned = [
-            await self._plan_task(*one, admitted) for one in zip(plan.tasks, found, agents, sessions, strict=True)
+            await self._plan_task(*one, admitted, agent_set)
+            for one in zip(plan.tasks, found, agents, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
             _validate_chain(planned)
@@ -235,6 +241,7 @@ class Planner:
         agent: AgentProfile,
         previous: SessionSummary | None,
         admitted: AdmittedCall,
+        agent_set: AgentSet,
     ) -> PlannedRun:
         call, cwd = admitted.call, task.cwd or admitted.call.cwd
         chosen = apply_choices(task, agent, admitted.settings, admitted.explicit_settings)
@@ -248,7 +255,7 @@ class Planner:
             limits=_resolve_limits(task, agent, admitted),
             lineage=_child_lineage(call, agent, task, cwd, previous),
         )
-        failure = await self._complete_draft(draft, admitted)
+        failure = await self._complete_draft(draft, admitted, agent_set)
         if failure is None and isinstance(chosen, Failure):
             failure = chosen
         spec = _build_spec(draft, admitted)
@@ -267,7 +274,7 @@ class Planner:
             is_recorded=call.records_refusals or not failure or failure.reason == ENGINE_MISSING,
         )
 
-    async def _complete_draft(self, draft: _TaskDraft, admitted: AdmittedCall) -> Failure | None:
+    async def _complete_draft(self, draft: _TaskDraft, admitted: AdmittedCall, agent_set: AgentSet) -> Failure | None:
         """Choose engine, tools and prompts of a task; return the first reason why it cannot run."""
         call, settings, agent, found = admitted.call, admitted.settings, draft.agent, draft.found
         if isinstance(found, Failure):
@@ -288,17 +295,7 @@ class Planner:
         draft.notices = (*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(settings))
         if failure:
             return failure
-        grant = compute_grant(
-            agent,
-            engine=engine.name,
-            capabilities=engine.capabilities,
-            authority=call.authority,
-            inherited=_inherited_tools(call, draft.task, engine),
-            allow_write=settings.allow_write,
-            delegation_tools=self._delegation_tools.names
-            if draft.lineage.depth < _max_child_depth(agent, admitted)
-            else (),
-        )
+        grant = self._compute_grant(draft, engine, admitted)
         if isinstance(grant, Failure):
             return grant
         failure = (
@@ -316,6 +313,11 @@ class Planner:
             return failure or skills
         may_write = can_write(grant) or bool(found.functions and not agent.tools.readonly)
         draft.grant = grant
+        sandbox = await self._plan_sandbox(draft, grant, engine, found, admitted, agent_set)
+        if isinstance(sandbox, Failure):
+            failure = failure or sandbox
+        else:
+            draft.sandbox = sandbox
         draft.functions = () if agent.tools.nothing else found.functions
         draft.system_prompt = render_system_prompt(agent, grant, bounded=call.bounded_prompt, may_write=may_write)
         draft.append_prompt = "\n\n".join(filter(None, (agent.append_system_prompt.strip(), skills)))
@@ -325,6 +327,42 @@ class Planner:
         if draft.previous:
             await self._plan_resume(draft, draft.previous, engine, admitted)
         return None
+
+    def _compute_grant(self, draft: _TaskDraft, engine: EngineInfo, admitted: AdmittedCall) -> ToolGrant | Failure:
+        return compute_grant(
+            draft.agent,
+            engine=engine.name,
+            capabilities=engine.capabilities,
+            authority=admitted.call.authority,
+            inherited=_inherited_tools(admitted.call, draft.task, engine),
+            allow_write=admitted.settings.allow_write,
+            delegation_tools=self._delegation_tools.names
+            if draft.lineage.depth < _max_child_depth(draft.agent, admitted)
+            else (),
+        )
+
+    async def _plan_sandbox(
+        self,
+        draft: _TaskDraft,
+        grant: ToolGrant,
+        engine: EngineInfo,
+        found: Agent,
+        admitted: AdmittedCall,
+        agent_set: AgentSet,
+    ) -> SandboxPolicy | Failure:
+        is_accepted = True
+        policy = await self._sandboxes.plan(
+            draft.agent,
+            grant,
+            engine,
+            admitted.settings,
+            admitted.call.sandbox,
+            is_accepted=is_accepted,
+            has_functions=bool(found.functions),
+        )
+        if isinstance(policy, Failure) and not is_accepted:
+            return agent_set.explain_distrust(found, policy.message)
+        return policy
 
     async def _plan_resume(
         self, draft: _TaskDraft, previous: SessionSummary, engine: EngineInfo, admitted: AdmittedCall
@@ -462,6 +500,7 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         secrets=draft.secrets,
         vault_path=settings.vault,
         fetch_private_addresses=settings.fetch_private_addresses,
+        sandbox=draft.sandbox,
         finalize=call.finalize or draft.output_schema is not None,
         output_schema=draft.output_schema,
         resumes=draft.previous is not None,

@@ -99,6 +99,7 @@ class ApiEngine:
             search_path=spec.environment.get("PATH"),
             commands=self._command_context(spec),
             network=_fetch_context(spec),
+            sandbox=spec.sandbox,
         )
 
     async def _make_model(self, choice: ModelChoice, options: ModelOptions, environ: Mapping[str, str]) -> ChatModel:
@@ -125,6 +126,7 @@ class ApiEngine:
             cwd=spec.cwd,
             environ=remove_keys(spec.environment, spec.secrets, self._providers),
             open_supervisor=self._open_supervisor,
+            sandbox=spec.sandbox,
         )
 
     async def _open_supervisor(self) -> ProcessSupervisor:
@@ -158,4 +160,5 @@ def _fetch_context(spec: RunSpec) -> FetchContext | None:
         return None
     from retinue.engines.tools.fetch import FetchContext
 
-    return FetchContext(allow_private=spec.fetch_private_addresses)
+    hosts = spec.sandbox.hosts if spec.sandbox.is_strict else None
+    return FetchContext(allow_private=spec.fetch_private_addresses, hosts=hosts)

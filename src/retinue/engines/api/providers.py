@@ -36,6 +36,8 @@ CAPABILITIES = EngineCapabilities(
     steers=True,
     calls_functions=True,
     reports_cost=True,
+    confines=True,
+    command_tools=frozenset({"bash"}),
 )
 FIRST_PROVIDERS = ("anthropic", "openai", "google", "openrouter")
 """The providers that are chosen first if several have a key."""

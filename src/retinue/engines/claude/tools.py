@@ -55,7 +55,9 @@ def list_own_tools(spec: RunSpec) -> tuple[str, ...]:
 
 
 def build_own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> AgentToolbox:
-    toolbox = AgentToolbox((make_tool(ls, SandboxedDirectory(spec.cwd), readers), finalize_tool(spec.output_schema)))
+    toolbox = AgentToolbox(
+        (make_tool(ls, SandboxedDirectory(spec.cwd, None, spec.sandbox), readers), finalize_tool(spec.output_schema))
+    )
     if spec.delegation:
         toolbox = toolbox.with_tools(*delegation_tools(spec.delegation))
     return toolbox.restricted_to(list_own_tools(spec))

@@ -14,6 +14,7 @@ CAPABILITIES = EngineCapabilities(
     finalizes=True,
     delegates=True,
     reports_cost=True,
+    confines=True,
 )
 
 
@@ -29,5 +30,7 @@ class OfflineEngine:
         from retinue.engines.tools.base import MAX_READERS
 
         self._readers = self._readers or CapacityLimiter(MAX_READERS)
-        toolbox = make_local_toolbox(spec.cwd, self._readers, search_path=spec.environment.get("PATH"))
+        toolbox = make_local_toolbox(
+            spec.cwd, self._readers, search_path=spec.environment.get("PATH"), sandbox=spec.sandbox
+        )
         await run_agent_loop(RuleModel(spec), spec, toolbox, emit)

@@ -86,7 +86,7 @@ async def open_child(
         raise watchdog_lost_error() from error
     except (OSError, ValueError) as error:
         raise spawn_error(command.argv[0], command.cwd, command.environ, error) from error
-    process = ChildProcess(started, tree)
+    process = ChildProcess(started, tree, companions=command.companions)
     try:
         async with BackgroundTasks(process.watch_exit, process.drain_stderr):
             yield process
@@ -100,7 +100,8 @@ async def open_child(
 class ChildProcess:
     """A running child."""
 
-    def __init__(self, started: StartedProcess, tree: ProcessTree) -> None:
+    def __init__(self, started: StartedProcess, tree: ProcessTree, *, companions: int = 0) -> None:
+        self._companions = companions
         self.pid = started.pid
         self.answered = False
         """Set by the caller when the child's work is done: it then has less time to exit."""
@@ -169,7 +170,7 @@ class ChildProcess:
         members = await self._tree.list_live()
         for member in members:
             member.close()
-        return sum(member.pid != self.pid for member in members)
+        return max(sum(member.pid != self.pid for member in members) - self._companions, 0)
 
     # -- for `open_child` ------------------------------------------------------------------------------
 
@@ -195,7 +196,8 @@ class ChildProcess:
         # Both pipes are read meanwhile: a child that cannot write cannot exit cleanly either.
         async with BackgroundTasks(self.drain_stderr, self._discard_stdout):
             ending = await terminate_tree(self._tree, self.pid, grace, self._started.has_exited)
-        self.killed_descendants, self.survivors = ending.killed_descendants, ending.survivors
+        self.killed_descendants = max(ending.killed_descendants - self._companions, 0)
+        self.survivors = ending.survivors
         if self._end_result is None and not self.survivors:
             # Absent from every list, it may still be exiting, thread by thread, and cannot be reaped yet.
             with anyio.move_on_after(EXIT_CONFIRM_TIMEOUT):

@@ -22,6 +22,8 @@ class ChildCommand(Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str]
     """The complete environment; two markers are added."""
     stdin: StdinMode = StdinMode.CLOSED
+    companions: int = 0
+    """Descendants that belong to the program as it is started, such as those of a sandbox; they are not counted."""
     sandbox: Mapping[str, object] | None = None
     """JSON object for `landlock.apply_sandbox`, called in the child immediately before it becomes the program."""
     pass_fds: tuple[int, ...] = ()

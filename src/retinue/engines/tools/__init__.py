@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
+
 if TYPE_CHECKING:
     from anyio import CapacityLimiter
 
@@ -19,6 +21,7 @@ def make_local_toolbox(
     search_path: str | None = None,
     commands: CommandContext | None = None,
     network: FetchContext | None = None,
+    sandbox: SandboxPolicy = NO_SANDBOX,
 ) -> AgentToolbox:
     """Return the local tools for a working directory, with ripgrep if `search_path` has it.
 
@@ -33,7 +36,7 @@ def make_local_toolbox(
     from retinue.engines.tools.grep import grep
     from retinue.engines.tools.listing import find, ls
 
-    folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None)
+    folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None, sandbox)
     toolbox = AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))
     if commands:
         from retinue.engines.tools.bash import bash

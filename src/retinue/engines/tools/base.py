@@ -21,6 +21,7 @@ from anyio import CapacityLimiter
 from msgspec import Struct
 
 from retinue.engines.toolbox import ToolError
+from retinue.model.sandbox import NO_SANDBOX, PROTECTED_GIT_NAMES, SandboxPolicy
 from retinue.output.truncate import format_size, truncate_to_limits
 
 CALL_TIMEOUT = 10.0
@@ -75,8 +76,9 @@ FileVersion = tuple[int, int, int]
 class SandboxedDirectory:
     """A working directory that tools cannot leave, whatever path they receive and whatever links it contains."""
 
-    def __init__(self, path: str | Path, ripgrep: str | None = None) -> None:
+    def __init__(self, path: str | Path, ripgrep: str | None = None, sandbox: SandboxPolicy = NO_SANDBOX) -> None:
         self._path = path
+        self._sandbox = sandbox
         self.ripgrep = ripgrep
         """Path of the `rg` program that speeds up searches; None where there is none."""
         self.changing = threading.Lock()
@@ -171,6 +173,7 @@ class SandboxedDirectory:
         """
         if not place:
             raise ToolError("The path is the working directory. Give the path of a file.")
+        self._check_writable(place)
         with _translate_os_errors(place):
             if create:
                 self._make_directories(place[:-1])
@@ -234,9 +237,36 @@ class SandboxedDirectory:
         ):
             return sorted(DirectoryEntry(entry.name, _entry_kind(entry)) for entry in islice(found, _MAX_ENTRIES))
 
+    @cached_property
+    def _hidden(self) -> tuple[RelativePath, ...]:
+        """The paths inside the directory that the sandbox takes out of it."""
+        if not self._sandbox.is_on:
+            return ()
+        hidden = (Path(path).resolve() for path in self._sandbox.hidden)
+        return tuple(path.relative_to(self.root).parts for path in hidden if path.is_relative_to(self.root))
+
+    @property
+    def hides_paths(self) -> bool:
+        """Whether something inside the directory must not be read."""
+        return bool(self._hidden)
+
+    def _check_visible(self, place: RelativePath) -> None:
+        # A directory that is hidden itself was chosen as the working directory all the same.
+        if any(hidden and place[: len(hidden)] == hidden for hidden in self._hidden):
+            raise ToolError(f"Access denied: {format_path(place)} is out of reach in the sandbox of this run.")
+
+    def _check_writable(self, place: RelativePath) -> None:
+        if not self._sandbox.is_on:
+            return
+        if not self._sandbox.writes_cwd:
+            raise ToolError("Access denied: the sandbox of this run does not allow it to change files here.")
+        if is_protected_git_path(place, whole=self._sandbox.is_strict):
+            raise ToolError(f"Access denied: {format_path(place)} is read-only in the sandbox of this run.")
+
     @contextmanager
     def _open(self, place: RelativePath, flags: int) -> Iterator[int]:
         """Open a path name by name from the root, so that a name swapped for a link meanwhile is not followed."""
+        self._check_visible(place)
         if not _HAS_DIR_FD:
             # Windows: a directory cannot be opened, and its listing needs no descriptor.
             descriptor = -1 if flags == _DIRECTORY else os.open(self.root.joinpath(*place), flags)
@@ -253,6 +283,15 @@ class SandboxedDirectory:
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def is_protected_git_path(place: RelativePath, *, whole: bool) -> bool:
+    """Return whether a path is one by which git executes programs, or with `whole` any of git's own."""
+    names = [name.casefold() for name in place]
+    if ".git" not in names:
+        return False
+    inside = names[names.index(".git") + 1 :]
+    return whole or not inside or not PROTECTED_GIT_NAMES.isdisjoint(inside)
 
 
 def _changed_error(place: RelativePath) -> ToolError:

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct
 
 from retinue.engines.toolbox import ToolError
 from retinue.engines.tools.base import append_notices
+from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
 from retinue.output.truncate import CONTINUATION_BYTES, MAX_TOOL_BYTES, MAX_TOOL_LINES, format_size
 from retinue.output.untrusted_text import strip_control_characters
 
@@ -43,6 +44,7 @@ class CommandContext(Struct, frozen=True, kw_only=True):
     """The complete environment; it must contain no secret."""
     open_supervisor: Callable[[], Awaitable[ProcessSupervisor]]
     """Returns the supervisor of the engine's processes."""
+    sandbox: SandboxPolicy = NO_SANDBOX
 
 
 async def bash(
@@ -60,6 +62,7 @@ async def bash(
     from retinue.engines.base import EngineError
     from retinue.engines.process.child import open_child
     from retinue.engines.process.command import ChildCommand
+    from retinue.engines.sandbox.launch import open_sandbox
 
     shell = which("bash", path=context.environ.get("PATH")) or which("sh", path=context.environ.get("PATH"))
     if shell is None:
@@ -72,7 +75,10 @@ async def bash(
     end: ProcessEnd | None = None
     with contextlib.closing(CommandOutput(context.environ.get("TMPDIR"))) as output:
         try:
-            async with open_child(child_command, await context.open_supervisor(), grace=COMMAND_GRACE) as child:
+            async with (
+                open_sandbox(child_command, context.sandbox) as sandboxed,
+                open_child(sandboxed.command, await context.open_supervisor(), grace=COMMAND_GRACE) as child,
+            ):
                 with anyio.move_on_after(seconds):
                     end = await _receive_all(child, output)
                 child.answered = end is not None

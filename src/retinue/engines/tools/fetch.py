@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 
 from retinue.engines.toolbox import ToolError
 from retinue.engines.tools.base import append_notices
+from retinue.model.hosts import is_allowed, parse_host_patterns
 from retinue.output.truncate import format_size, truncate_to_limits
 from retinue.output.untrusted_text import to_one_line, wrap_untrusted
 
@@ -73,6 +74,8 @@ class FetchContext(Struct, frozen=True, kw_only=True):
 
     allow_private: bool = False
     """Whether addresses that are not public may be fetched."""
+    hosts: tuple[str, ...] | None = None
+    """Patterns of the hosts that may be fetched; None: all."""
     resolve: Callable[[str, int], Awaitable[list[str]]] = resolve_name
     transport: httpx2.AsyncBaseTransport | None = None
     """Sends requests; None: over the network, with the certificate authorities of the environment."""
@@ -148,6 +151,11 @@ async def _resolve(context: FetchContext, url: httpx2.URL) -> list[str]:
     """
     host = url.raw_host.decode("ascii").strip("[]")
     port = url.port or (443 if url.scheme == "https" else 80)
+    if context.hosts is not None and not is_allowed(host, port, parse_host_patterns(context.hosts)):
+        raise ToolError(
+            f"{_show(host)} was not fetched: the sandbox of this run does not allow it. Only the user can allow "
+            "hosts, with the setting sandbox_hosts."
+        )
     try:
         addresses = await context.resolve(host, port)
     except (OSError, UnicodeError) as error:

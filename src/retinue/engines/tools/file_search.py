@@ -233,7 +233,8 @@ def _run_ripgrep(
 ) -> list[RelativePath] | None:
     """Return the sorted paths that ripgrep prints; None where it is missing or had any trouble."""
     root = folder.root
-    if folder.ripgrep is None:
+    # ripgrep would list what must not be read.
+    if folder.ripgrep is None or folder.hides_paths:
         return None
     if not any(os.path.lexists(above / ".git") for above in (root, *root.parents)):
         if start:

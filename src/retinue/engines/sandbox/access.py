@@ -1,0 +1,247 @@
+"""Compute which paths a sandboxed process can read, change and not see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.config.directories import find_project_levels, home_folder
+from retinue.model.sandbox import PROTECTED_GIT_NAMES, SandboxPolicy
+
+SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
+"""What every program needs; the system's other folders hold data."""
+MACOS_PATHS = ("/System", "/Library", "/private/etc", "/private/var/db/timezone", "/Applications")
+RESOLVER_PATHS = ("/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager", "/run/current-system")
+"""Targets of links in /etc."""
+HOME_SECRETS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".config/gcloud", ".config/gh", ".config/hub", ".config/op", ".config/doctl",
+    ".config/git/credentials", ".git-credentials", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".pgpass",
+    ".my.cnf", ".vault-token", ".terraform.d", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials",
+    ".m2/settings.xml", ".password-store", ".local/share/keyrings", ".mozilla", ".config/google-chrome",
+    ".config/chromium", ".config/Code", ".thunderbird", ".bash_history", ".zsh_history", ".python_history", ".pi",
+    ".claude", ".claude.json", ".codex", ".gemini", ".copilot", ".config/opencode", ".local/share/opencode",
+    ".cursor", "Library/Keychains", "Library/Application Support", "Library/Cookies",
+)  # fmt: skip
+"""Keys, logins and histories in a home folder."""
+SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/sudoers", "/etc/ssh")
+"""Files of /etc that only root can read."""
+PROGRAM_FOLDERS = frozenset({"bin", "sbin", ".bin", "shims"})
+MAX_SUBMODULES = 256
+GIT_FILE_BYTES = 4096
+
+
+class SandboxAccessError(Exception):
+    """The sandbox cannot be built for these paths; the message has the reason and the next step."""
+
+
+class FileAccess(Struct, frozen=True, kw_only=True):
+    """The paths of a sandbox: a longer path wins over a shorter one."""
+
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    protected: tuple[str, ...] = ()
+    """Inside a writable path: can be read only."""
+    pinned: tuple[str, ...] = ()
+    """Inside a writable path: can be changed, but not be replaced by another folder."""
+    hidden: tuple[str, ...] = ()
+    """Inside another path: out of reach."""
+
+
+def compute_access(
+    policy: SandboxPolicy,
+    cwd: str,
+    environ: Mapping[str, str],
+    *,
+    read: Iterable[str] = (),
+    write: Iterable[str] = (),
+) -> FileAccess:
+    """Return the paths of a sandbox in this directory. `read` and `write` are what the engine needs itself.
+
+    Raises:
+        SandboxAccessError: the working directory cannot be told apart from the system.
+    """
+    folder = os.path.realpath(cwd)
+    if folder == "/" or folder in SYSTEM_PATHS:
+        raise SandboxAccessError(f"the working directory {folder} holds the system. Choose a project's folder")
+    home = os.path.realpath(home_folder(environ))
+    hidden = tuple(map(os.path.realpath, policy.hidden))
+    repository = _find_repository(folder, home)
+    readable = [*read, repository, *_existing(RESOLVER_PATHS)]
+    if not policy.repository_only:
+        readable += policy.read
+        readable += _find_program_prefixes(environ.get("PATH", ""), (home, folder, *hidden))
+    git = find_git_folders(repository)
+    writable = [*write, *policy.write, *([folder] if policy.writes_cwd else [])]
+    if policy.writes_cwd and not policy.is_strict and git.is_linked:
+        writable.append(git.common)
+    return _simplify(readable, writable, git, hidden, strict=policy.is_strict)
+
+
+def list_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the keys, logins and histories of the user's home."""
+    home = os.path.realpath(home_folder(environ))
+    return tuple(os.path.join(home, name) for name in HOME_SECRETS)
+
+
+def _find_repository(folder: str, home: str) -> str:
+    """Return the root of the repository around a folder; the folder itself if that would be the home or more."""
+    root = os.path.realpath(find_project_levels(Path(folder))[-1])
+    return folder if _is_below(home, root) else root
+
+
+def _simplify(
+    readable: Sequence[str], writable: Sequence[str], git: GitFolders, hidden: Iterable[str], *, strict: bool
+) -> FileAccess:
+    write = tuple(_drop_nested(_existing(writable), ()))
+    read = tuple(_drop_nested(_existing(readable), (*write, *SYSTEM_PATHS)))
+    protected = [path for path in git.list_protected(strict=strict) if _is_below_any(path, write)]
+    pinned = [] if strict else [path for path in git.folders if _is_below_any(path, write)]
+    granted = (*read, *write)
+    return FileAccess(
+        read=read,
+        write=write,
+        protected=tuple(dict.fromkeys(protected)),
+        pinned=tuple(dict.fromkeys(pinned)),
+        hidden=tuple(
+            path for path in dict.fromkeys(hidden) if _is_below_any(path, granted) and os.path.lexists(path)
+        ),
+    )
+
+
+class GitFolders(Struct, frozen=True):
+    """The folders of a repository's own data."""
+
+    entry: str
+    """`.git` of the working tree: a folder, or the file of a linked working tree."""
+    own: str
+    common: str
+    is_linked: bool = False
+    """Whether it is a working tree of another repository, which names it in turn."""
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(path for path in (self.own, self.common) if path))
+
+    def list_protected(self, *, strict: bool) -> Iterator[str]:
+        """Yield the existing paths that must not be changed."""
+        if not self.entry:
+            return
+        if strict or not os.path.isdir(self.entry):
+            yield self.entry
+        if strict:
+            yield from self.folders
+            return
+        for folder in (*self.folders, *_list_submodules(self.common)):
+            yield from _existing(os.path.join(folder, name) for name in sorted(PROTECTED_GIT_NAMES))
+
+
+NO_GIT = GitFolders("", "", "")
+
+
+def find_git_folders(root: str) -> GitFolders:
+    """Return the git folders of a working tree; empty ones if it has none."""
+    entry = os.path.join(root, ".git")
+    if os.path.isdir(entry):
+        real = os.path.realpath(entry)
+        return GitFolders(entry, real, real)
+    own = _read_git_path(entry, root, "gitdir:")
+    if not own:
+        return NO_GIT
+    common = _read_git_path(os.path.join(own, "commondir"), own) or own
+    # Anyone can write a file that names the repository of another: only that one's own list is believed.
+    back = _read_git_path(os.path.join(own, "gitdir"), own)
+    return GitFolders(entry, own, common, is_linked=os.path.realpath(entry) == back)
+
+
+def _read_git_path(file: str, base: str, prefix: str = "") -> str:
+    try:
+        with open(file, "rb") as opened:
+            text = os.fsdecode(opened.read(GIT_FILE_BYTES)).strip()
+    except OSError:
+        return ""
+    if not text.startswith(prefix) or "\0" in text:
+        return ""
+    return os.path.realpath(os.path.join(base, text.removeprefix(prefix).strip()))
+
+
+def _list_submodules(common: str) -> list[str]:
+    try:
+        with os.scandir(os.path.join(common, "modules")) as found:
+            return [entry.path for _, entry in zip(range(MAX_SUBMODULES), found, strict=False) if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _find_program_prefixes(search_path: str, private: Sequence[str]) -> Iterator[str]:
+    """Yield the installations of programs on the PATH outside the system's folders.
+
+    `…/bin` stands for all of `…`, unless that holds more than programs, such as `~` and `~/.local`.
+    """
+    for entry in filter(os.path.isabs, search_path.split(os.pathsep)):
+        folder = os.path.realpath(entry)
+        prefix, name = os.path.split(folder)
+        if name in PROGRAM_FOLDERS and prefix != "/" and not any(_is_below(path, prefix) for path in private):
+            yield prefix
+            continue
+        yield from (
+            path for path in (folder, os.path.join(prefix, "lib")) if not _is_below_any_or_equal(path, private)
+        )
+
+
+def find_installation(program: str, search_path: str = "") -> tuple[str, ...]:
+    """Return the folders of a program and, for a script, of its interpreter."""
+    import shutil
+
+    found = shutil.which(program, path=search_path or None) or program
+    real = os.path.realpath(found)
+    paths = [_installation_root(real)]
+    if not _is_binary(real) and (node := shutil.which("node", path=search_path or None)):
+        paths.append(_installation_root(os.path.realpath(node)))
+    return tuple(paths)
+
+
+def _installation_root(program: str) -> str:
+    """Return the outermost `node_modules` around a program, else the parent of its `bin`, else the file alone."""
+    parts = Path(program).parts
+    if "node_modules" in parts:
+        return str(Path(*parts[: parts.index("node_modules") + 1]))
+    folder, name = os.path.split(os.path.dirname(program))
+    return folder if name in PROGRAM_FOLDERS and len(Path(folder).parts) > 2 else program  # noqa: PLR2004
+
+
+def _is_binary(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    return [path for path in paths if os.path.exists(path)]
+
+
+def _drop_nested(paths: Iterable[str], around: Sequence[str]) -> Iterator[str]:
+    """Yield each path that lies in none of the others, nor in those around."""
+    unique = [*dict.fromkeys(paths)]
+    for path in unique:
+        others = [other for other in unique if other != path]
+        if not _is_below_any(path, others) and not _is_below_any_or_equal(path, around):
+            yield path
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Return whether the path is the folder or inside it."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_below_any(path: str, folders: Iterable[str]) -> bool:
+    """Return whether the path is inside one of the folders, and not one of them."""
+    return any(_is_below(path, folder) and path != folder for folder in folders)
+
+
+def _is_below_any_or_equal(path: str, folders: Iterable[str]) -> bool:
+    return any(_is_below(path, folder) for folder in folders)

@@ -1,0 +1,86 @@
+"""The sandbox of a run: what it may reach, what enforces that, and what is not enforced. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class SandboxMode(StrEnum):
+    """How far the processes and tools of a run are confined, the laxest first."""
+
+    OFF = "off"
+    WORKSPACE = "workspace"
+    """They read the system and the working directory, and write the working directory and temporary files."""
+    STRICT = "strict"
+    """Also: the network is closed except for the provider's host, and `.git` is read-only."""
+
+
+SANDBOX_MODES = tuple(SandboxMode)
+
+
+def strictest_mode(modes: Iterable[SandboxMode | None]) -> SandboxMode:
+    """Return the strictest of the modes that are given; `off` if none is."""
+    return max((mode for mode in modes if mode is not None), key=SANDBOX_MODES.index, default=SandboxMode.OFF)
+
+
+PROTECTED_GIT_NAMES = frozenset({"hooks", "config", "config.worktree", "info"})
+"""Entries of a git folder that make git execute programs: read-only in every sandbox."""
+
+
+class SandboxMechanism(StrEnum):
+    """What enforces a sandbox."""
+
+    NONE = "none"
+    IN_PROCESS = "in-process"
+    """The tools run in this process, which checks each path and each address itself."""
+    LANDLOCK = "landlock"
+    BUBBLEWRAP = "bubblewrap"
+    BUBBLEWRAP_LANDLOCK = "bubblewrap+landlock"
+    SEATBELT = "seatbelt"
+
+
+class SandboxReport(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The sandbox that a run had."""
+
+    mode: SandboxMode = SandboxMode.OFF
+    mechanism: SandboxMechanism = SandboxMechanism.NONE
+    gaps: tuple[str, ...] = ()
+    """What of the mode is not enforced here."""
+
+
+class SandboxPolicy(Struct, frozen=True, kw_only=True):
+    """The sandbox of a run as it was planned: everything an engine needs to build it."""
+
+    report: SandboxReport = SandboxReport()
+    bubblewrap: str | None = None
+    """The program, where it is used."""
+    has_landlock: bool = False
+    read: tuple[str, ...] = ()
+    """Further paths that can be read: the user's `sandbox_read`."""
+    write: tuple[str, ...] = ()
+    """Further paths that can be changed: the user's `sandbox_write`."""
+    hosts: tuple[str, ...] = ()
+    """Further hosts that can be reached in `strict`: the user's `sandbox_hosts`."""
+    hidden: tuple[str, ...] = ()
+    """Paths that stay out of reach even inside a folder that can be read, unless they are named themselves."""
+    repository_only: bool = False
+    """Whether nothing of the user's but the repository can be read: for an agent that nobody accepted."""
+    writes_cwd: bool = True
+
+    @property
+    def mode(self) -> SandboxMode:
+        return self.report.mode
+
+    @property
+    def is_on(self) -> bool:
+        return self.report.mode is not SandboxMode.OFF
+
+    @property
+    def is_strict(self) -> bool:
+        return self.report.mode is SandboxMode.STRICT
+
+
+NO_SANDBOX = SandboxPolicy()
