@@ -87,8 +87,9 @@ FAILURES: Mapping[ErrorCode, FailureText] = {
         do="Resume the session, or raise `idle_timeout`.",
     ),
     ErrorCode.LOOP: FailureText(
-        happened="The agent repeated the same tool call, or two alternating calls with unchanged results.",
-        do="Make the task more precise, or raise `looping_tool_count` and `looping_pair_count`.",
+        happened="The agent repeated a tool call, a pattern of calls with unchanged results, or the same text.",
+        do="Make the task more precise, or raise `looping_tool_count`, `looping_pair_count`, `looping_pattern_count` "
+        "or `looping_text_count`.",
     ),
     ErrorCode.BUDGET: FailureText(
         happened="The turns, tokens or dollars of the run were spent before a final answer.",
@@ -297,6 +298,8 @@ FIELDS: Mapping[str, str] = {
     "Limits.idle_timeout": "Seconds without an event while no tool runs.",
     "Limits.loop_count": "Identical tool calls in a row that count as a loop.",
     "Limits.pair_count": "Unchanged pairs of calls that count as a loop.",
+    "Limits.pattern_count": "Calls that differ only in a number or an id and return the same, which count as a loop.",
+    "Limits.text_count": "Times an agent writes the same text that count as a loop.",
     "Limits.max_turns": "Assistant messages.",
     "Limits.max_tokens": "Tokens of all kinds together.",
     "Limits.max_cost": "Dollars.",

@@ -142,27 +142,31 @@ def test_bytes_without_events_do_not_reset_the_idle_timeout():
 # -- loop ------------------------------------------------------------------------------------------
 
 
+def loop_guard(*, same: int = 0, pairs: int = 0, pattern: int = 0) -> LoopGuard:
+    return LoopGuard(Limits(loop_count=same, pair_count=pairs, pattern_count=pattern))
+
+
 def test_the_fifth_identical_call_in_a_row_is_a_loop():
-    guard = LoopGuard(same=5, pairs=20)
+    guard = loop_guard(same=5, pairs=20)
     verdicts = [guard.observe(called(i, pattern="x"), now=0.0) for i in range(5)]
     assert verdicts == [None, None, None, None, LOOP_FAILURE]
     assert LOOP_FAILURE.message == "Loop detected: sub-agent is repeating the same tool calls"
 
 
 def test_a_different_call_starts_the_count_again():
-    guard = LoopGuard(same=3, pairs=0)
+    guard = loop_guard(same=3, pairs=0)
     names = ["a", "a", "b", "a", "a"]
     assert [guard.observe(called(i, name=n), 0.0) for i, n in enumerate(names)] == [None] * 5
 
 
 def test_calls_that_differ_deep_inside_are_different():
-    guard = LoopGuard(same=2, pairs=0)
+    guard = loop_guard(same=2, pairs=0)
     for i in range(4):
         assert guard.observe(ToolCalled(f"c{i}", "edit", {"path": "a", "edits": [{"new": i}]}), 0.0) is None
 
 
 def test_the_order_of_keys_does_not_hide_a_loop():
-    guard = LoopGuard(same=2, pairs=0)
+    guard = loop_guard(same=2, pairs=0)
     guard.observe(ToolCalled("c1", "edit", {"a": {"x": 1, "y": 2}, "b": 3}), 0.0)
     assert guard.observe(ToolCalled("c2", "edit", {"b": 3, "a": {"y": 2, "x": 1}}), 0.0) == LOOP_FAILURE
 
@@ -177,24 +181,24 @@ def alternate(guard: LoopGuard, pairs: int, results) -> list[Failure | None]:
 
 
 def test_two_calls_in_turn_with_unchanged_results_are_a_loop():
-    assert alternate(LoopGuard(same=5, pairs=20), 20, lambda i: f"same {i % 2}") == [LOOP_FAILURE]
+    assert alternate(loop_guard(same=5, pairs=20), 20, lambda i: f"same {i % 2}") == [LOOP_FAILURE]
 
 
 def test_polling_with_changing_results_is_not_a_loop():
-    assert alternate(LoopGuard(same=5, pairs=20), 100, lambda i: f"{i // 2} percent") == []
+    assert alternate(loop_guard(same=5, pairs=20), 100, lambda i: f"{i // 2} percent") == []
 
 
 def test_zero_switches_a_rule_off():
-    guard = LoopGuard(same=0, pairs=0)
+    guard = loop_guard(same=0, pairs=0)
     assert [guard.observe(called(i), 0.0) for i in range(100)] == [None] * 100
-    assert alternate(LoopGuard(same=0, pairs=0), 100, lambda i: "same") == []
+    assert alternate(loop_guard(same=0, pairs=0), 100, lambda i: "same") == []
 
 
 def test_calls_with_too_deep_arguments_equal_no_other_call():
     deep: dict[str, object] = {}
     for _ in range(5000):
         deep = {"in": deep}
-    guard = LoopGuard(same=2, pairs=2)
+    guard = loop_guard(same=2, pairs=2)
     assert [guard.observe(ToolCalled(f"c{i}", "t", deep), 0.0) for i in range(5)] == [None] * 5
 
 

@@ -66,6 +66,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Seconds each tool call after the timeout adds; 0 makes the timeout hard."""
     looping_tool_count: int = 5
     looping_pair_count: int = 20
+    looping_pattern_count: int = 12
+    looping_text_count: int = 10
     max_tasks: int = 16
     max_concurrency: int = 4
     max_depth: int = 3
@@ -109,6 +111,8 @@ class Settings(Struct, frozen=True, kw_only=True):
             idle_timeout=self.idle_timeout or None,
             loop_count=self.looping_tool_count,
             pair_count=self.looping_pair_count,
+            pattern_count=self.looping_pattern_count,
+            text_count=self.looping_text_count,
             max_turns=self.max_turns or None,
             max_tokens=self.max_tokens or None,
             max_cost=self.max_cost or None,
@@ -180,6 +184,14 @@ SETTING_RULES: Mapping[str, SettingRule] = {
     ),
     "looping_pair_count": SettingRule(
         high=1000, zero_is_off=True, note="unchanged pairs of calls that count as a loop; 0 is off"
+    ),
+    "looping_pattern_count": SettingRule(
+        high=1000,
+        zero_is_off=True,
+        note="calls that differ only in a number or an id and return the same, which count as a loop; 0 is off",
+    ),
+    "looping_text_count": SettingRule(
+        high=1000, zero_is_off=True, note="times an agent writes the same text that count as a loop; 0 is off"
     ),
     "max_tasks": SettingRule(low=1, high=100_000, note="maximum tasks in one call"),
     "max_concurrency": SettingRule(low=1, high=100_000, note="maximum runs at once; others are queued"),

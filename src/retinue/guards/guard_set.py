@@ -8,7 +8,7 @@ from typing import get_args
 
 from retinue.guards.base import EventTypes, Guard
 from retinue.guards.budget import Budget, BudgetGuard
-from retinue.guards.loop import LoopGuard
+from retinue.guards.loop import LoopGuard, TextLoopGuard
 from retinue.guards.output import OutputGuard, SchemaGuard
 from retinue.guards.timeout import IdleGuard, TimeoutGuard
 from retinue.model.errors import Failure
@@ -23,8 +23,10 @@ def create_guards(
     guards: list[Guard] = [OutputGuard(limits)]
     if limits.idle_timeout:
         guards.append(IdleGuard(limits.idle_timeout, start))
-    if limits.loop_count or limits.pair_count:
-        guards.append(LoopGuard(limits.loop_count, limits.pair_count))
+    if limits.loop_count or limits.pair_count or limits.pattern_count:
+        guards.append(LoopGuard(limits))
+    if limits.text_count:
+        guards.append(TextLoopGuard(limits.text_count))
     if budget or limits.max_turns or limits.max_tokens or limits.max_cost:
         guards.append(BudgetGuard(budget or Budget(limits)))
     if has_output_schema:

@@ -143,6 +143,8 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     idle_timeout: float | None = None
     loop_count: int = 5
     pair_count: int = 20
+    pattern_count: int = 12
+    text_count: int = 10
     max_turns: int | None = None
     max_tokens: int | None = None
     max_cost: float | None = None

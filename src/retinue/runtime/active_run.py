@@ -18,7 +18,9 @@ from retinue.model.providers import join_model, same_model
 from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, RunResult, Usage, compute_exit_code
 from retinue.model.runs import Message, RunSpec
 from retinue.model.tasks import CallContext
+from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 from retinue.output.answer import AnswerCollector
+from retinue.output.completion_claims import claims_work
 from retinue.output.untrusted_text import to_one_line
 from retinue.runtime.concurrency import RunShare
 from retinue.runtime.recorder import Recorder
@@ -27,6 +29,10 @@ from retinue.sessions.store import SessionStore
 FINAL_WRITE_TIMEOUT = 5.0
 """Seconds to store the end of a run whose caller is gone."""
 STEERING_NOT_DELIVERED = "The run ended before the agent received this message: {}"
+WORK_WITHOUT_TOOLS = (
+    "The answer claims finished work, but the agent called no tool: nothing was changed. Check the result, or give "
+    "the task to another model."
+)
 MAX_QUOTED_CHARS = 200
 """Characters of an undelivered steering message that its notice quotes."""
 
@@ -245,6 +251,8 @@ class ActiveRun:
             # Redacted first: a secret that is shortened or joined to one line is not recognized any more.
             quoted = to_one_line(self.recorder.redact(SteeringDelivered(message.text)).text, MAX_QUOTED_CHARS)
             await self.record(Notice("steer_missed", STEERING_NOT_DELIVERED.format(quoted)))
+        if not failure and self._claims_work_without_tools():
+            await self.record(Notice("suspicious_result", WORK_WITHOUT_TOOLS))
         result = self.recorder.redact_result(self._make_result(failure), self._queued)
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT, shield=True):
             try:
@@ -252,6 +260,16 @@ class ActiveRun:
             finally:
                 await self.recorder.release()
         return self.recorder.with_storage_status(result)
+
+    def _claims_work_without_tools(self) -> bool:
+        """Return whether an agent that may change something claims so at once, though it called no tool."""
+        may_change = any(tool not in READ_ONLY_TOOLS and not is_delegation(tool) for tool in self.spec.grant.tools)
+        used = {tool for collector in self.collectors for tool in collector.tools_used}
+        if not may_change or self.spec.resumes or used - {FINALIZE_TOOL} or len(self.collectors) > 1:
+            return False
+        final = self.collectors[-1].finalized
+        answer = final.result if final and isinstance(final.result, str) else self.collectors[-1].best_answer()[0]
+        return claims_work(answer)
 
     def _make_result(self, failure: Failure | None) -> RunResult:
         spec, collectors, attempts = self.spec, self.collectors, self._attempts

@@ -193,6 +193,8 @@ def _format_limits(limits: Limits) -> Iterator[str]:
         "idle": limits.idle_timeout and f"{limits.idle_timeout:g}s",
         "same call": limits.loop_count,
         "same pair": limits.pair_count,
+        "same pattern": limits.pattern_count,
+        "same text": limits.text_count,
         "turns": limits.max_turns,
         "tokens": limits.max_tokens,
         "cost": limits.max_cost and f"${limits.max_cost:g}",
