@@ -23,7 +23,6 @@ from retinue.agents.registry import AgentSet
 from retinue.agents.trust import TrustStore
 from retinue.composition import TOOLSET_DEFAULTS, TOOLSETS, RetinueParts
 from retinue.config.directories import state_folder
-from retinue.config.placeholders import drop_placeholders
 from retinue.config.run_environment import read_depth, read_tool_ceiling
 from retinue.config.settings import ResolvedSettings, SettingsLayer, resolve_settings
 from retinue.engines.base import EngineInfo, choose_automatic_engine
@@ -43,6 +42,7 @@ from retinue.runtime.validation import wrong_type
 from retinue.sessions.jsonl import make_client_root
 from retinue.sessions.store import PruneReport, SessionStore, SessionSummary
 from retinue.sessions.stored_sessions import StoredSessions
+from retinue.support.own_process import drop_placeholders
 
 if TYPE_CHECKING:
     from retinue.toolsets.base import Toolset

@@ -10,12 +10,20 @@ from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta, run_ag
 from retinue.engines.compaction import SUMMARY_INSTRUCTIONS, Compactor, ContextWindow, render_conversation
 from retinue.engines.toolbox import AgentToolbox, make_tool
 from retinue.guards.budget import Budget, BudgetGuard
-from retinue.model.compaction import SUMMARY_TEXT, Compaction
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import MessageEnded, Notice, RunQueued, Text
 from retinue.model.results import Usage
-from retinue.model.runs import ImageBlock, Limits, Message, ProviderBlock, ToolGrant, ToolUse
-from retinue.runtime.request_budget import RunRequestBudget
+from retinue.model.runs import (
+    SUMMARY_TEXT,
+    Compaction,
+    ImageBlock,
+    Limits,
+    Message,
+    ProviderBlock,
+    ToolGrant,
+    ToolUse,
+)
+from retinue.runtime.budgets import RunRequestBudget
 from retinue.sessions.messages import MessageBuilder
 from retinue.testing.engines import check_order, make_run_spec
 

@@ -6,7 +6,6 @@ from tests.support.retinue_factory import scripted, stage
 from retinue import Agent, Task
 from retinue.engines.base import engine_error
 from retinue.engines.scripted import FailEngine, ScriptedEngine, call, fail, reply
-from retinue.model.compaction import Compaction
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.event_codec import to_line
 from retinue.model.events import (
@@ -21,7 +20,7 @@ from retinue.model.events import (
     ToolDelta,
     ToolReturned,
 )
-from retinue.model.runs import Secret
+from retinue.model.runs import Compaction, Secret
 from retinue.sessions.memory import MemoryStore
 
 CANARY = "canary-value-of-a-secret-93hf"

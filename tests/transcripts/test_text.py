@@ -1,6 +1,5 @@
 """The plain-text transcript."""
 
-from retinue.model.compaction import Compaction
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import (
     Finalized,
@@ -15,6 +14,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import Finalization
+from retinue.model.runs import Compaction
 from retinue.sessions.store import INTERRUPTED
 from retinue.transcripts.text import TextTranscript, call_line
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn, TextIO
 
-from retinue.config.placeholders import is_placeholder
 from retinue.support import own_process as streams
 
 EXIT_CANCELLED = 130
@@ -24,8 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
         streams.configure()
-        for name in [name for name, value in os.environ.items() if is_placeholder(name, value)]:
-            del os.environ[name]
         from retinue.cli.group import root
 
         root.main(typed, prog_name="retinue")

@@ -11,14 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.agent_loop import ChatModel, ModelReply, ModelRequest
+from retinue.engines.agent_loop import ChatModel, ModelReply, ModelRequest, RequestReserver
 from retinue.engines.base import Emit, EngineError
-from retinue.engines.request_reserver import RequestReserver
-from retinue.model.compaction import Compaction, apply_compaction, find_turn
 from retinue.model.errors import ErrorCode
 from retinue.model.events import MessageEnded, Notice, TextDelta, ThinkingDelta
 from retinue.model.results import Usage
-from retinue.model.runs import Message, RequestBudget
+from retinue.model.runs import Compaction, Message, RequestBudget, apply_compaction, find_turn
 from retinue.output.truncate import format_size, take_first_bytes
 from retinue.output.untrusted_text import wrap_untrusted
 

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from retinue.config.placeholders import drop_placeholders
 from retinue.config.run_environment import FOLDER_VARIABLES, NETWORK_VARIABLES
 from retinue.engines.base import EngineInfo
 from retinue.hosts.config_editors import ConfigEntry
+from retinue.support.own_process import drop_placeholders
 
 _OWN_PREFIX = "RETINUE_"
 _OF_ONE_PROCESS = frozenset({"RETINUE_AGENT_API_KEY", "RETINUE_AUTHORITY", "RETINUE_CHILD", "RETINUE_INSTANCE"})

@@ -19,12 +19,12 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Struct, structs
 
-from retinue.config.placeholders import drop_placeholders
 from retinue.hosts.changes import read_text
 from retinue.hosts.config_editors import ConfigEntry, UnsupportedConfigError
 from retinue.hosts.hosts import HOSTS, WINDOWS, Host, HostMachine
 from retinue.hosts.own_command import own_command
 from retinue.output.untrusted_text import to_one_line
+from retinue.support.own_process import drop_placeholders
 
 
 class HostStatus(Struct, frozen=True, rename="camel"):

@@ -22,10 +22,9 @@ from typing import Literal
 
 from msgspec import Struct, field, structs
 
-from retinue.model.compaction import Compaction
 from retinue.model.errors import Failure
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, ProcessEnd, RunResult, Usage
-from retinue.model.runs import RunSpec, ToolArguments
+from retinue.model.runs import Compaction, RunSpec, ToolArguments
 
 StopReason = Literal["stop", "tool_use", "length", "error", "aborted"]
 

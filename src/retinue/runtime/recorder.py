@@ -11,7 +11,6 @@ import anyio
 from msgspec import Struct, structs
 
 from retinue.model.agents import AgentProfile
-from retinue.model.compaction import Compaction
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import (
@@ -40,7 +39,7 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import Attempt, ExecutionReport, Finalization, ProcessEnd, RunResult
-from retinue.model.runs import RunSpec
+from retinue.model.runs import Compaction, RunSpec
 from retinue.model.tasks import CallContext
 from retinue.output.redaction.redactor import Redactor, StreamRedactor
 from retinue.runtime.event_bus import EventBus

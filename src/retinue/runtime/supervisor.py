@@ -26,8 +26,8 @@ from retinue.model.events import (
 )
 from retinue.model.runs import RunSpec
 from retinue.runtime.active_run import ActiveRun
+from retinue.runtime.budgets import RunClock, RunRequestBudget
 from retinue.runtime.deadline_timer import GRACE_TIMEOUT, DeadlineTimer, EmitCounter
-from retinue.runtime.request_budget import RunClock, RunRequestBudget
 from retinue.support.tasks import BackgroundTasks
 
 CHECKPOINT_EVERY = 32

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from retinue.model.compaction import Compaction, apply_compaction
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import (
     MessageEnded,
@@ -16,7 +15,7 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.model.runs import Message, ToolUse
+from retinue.model.runs import Compaction, Message, ToolUse, apply_compaction
 from retinue.sessions.store import SessionStore
 
 NO_RESULT_TEXT = "(no result: the run ended before this tool returned)"

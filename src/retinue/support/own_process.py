@@ -1,6 +1,7 @@
-"""The standard streams and stop signals of this process: streams accept every character and detach from gone readers.
+"""The standard streams, the environment and the stop signals of this process.
 
-Imports nothing heavy: every error message of the program is printed through these functions.
+Streams accept every character and detach from gone readers. Imports nothing heavy: every error message of the program
+is printed through these functions.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import codecs
 import os
 import select
 import sys
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,7 +24,10 @@ SUBSTITUTES = {
 
 
 def configure() -> None:
-    """Make stdout and stderr replace characters that their encoding lacks, and reopen closed streams."""
+    """Make stdout and stderr replace characters that their encoding lacks, and reopen closed streams.
+
+    Variables that a host failed to fill in are removed.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -34,6 +39,8 @@ def configure() -> None:
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="retinue")
+    for name in os.environ.keys() - drop_placeholders(os.environ).keys():
+        del os.environ[name]
 
 
 def flush_stream(stream: IO[Any] | None) -> OSError | None:
@@ -91,3 +98,13 @@ def list_stop_signals() -> list[signal.Signals]:
         return []
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [number for number in wanted if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def is_placeholder(name: str, value: str) -> bool:
+    """Return whether the value is only a reference to the variable itself, as hosts leave it if it is not set."""
+    return value.startswith("$") and value in {f"${name}", f"${{{name}}}", f"${{env:{name}}}"}
+
+
+def drop_placeholders(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return a copy of the environment without variables that a host failed to fill in."""
+    return {name: value for name, value in environ.items() if not is_placeholder(name, value)}

@@ -21,7 +21,7 @@ from retinue.guards.budget import Budget, BudgetGuard
 from retinue.model.agents import AgentProfile
 from retinue.model.events import Event
 from retinue.model.providers import ProviderSettings
-from retinue.runtime.request_budget import RunRequestBudget
+from retinue.runtime.budgets import RunRequestBudget
 from retinue.sessions.memory import MemoryStore
 from retinue.testing.engines import make_run_spec
 

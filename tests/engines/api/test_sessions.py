@@ -13,8 +13,8 @@ from tests.support.model_server import ModelServer, ScriptedError, ScriptedTurn
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.compaction import SUMMARY_INSTRUCTIONS
-from retinue.model.compaction import SUMMARY_TEXT
 from retinue.model.events import AttemptStarted, ModelChanged
+from retinue.model.runs import SUMMARY_TEXT
 from retinue.sessions.memory import MemoryStore
 
 ANSWER = ScriptedTurn(text="It says hello.")

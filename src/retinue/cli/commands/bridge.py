@@ -8,7 +8,7 @@ import anyio
 import click
 
 from retinue.cli.authority import for_users_only
-from retinue.cli.help_sections import SectionedCommand
+from retinue.cli.group import SectionedCommand
 from retinue.cli.options import HOST_ID, RunOptions, server_options
 from retinue.cli.printing import help_examples
 from retinue.cli.runner import make_server_retinue

@@ -12,7 +12,7 @@ import msgspec
 
 from retinue.cli.authority import for_users_only
 from retinue.cli.exit import refused_call_result
-from retinue.cli.help_sections import SectionedCommand
+from retinue.cli.group import SectionedCommand
 from retinue.cli.main import EXIT_CANCELLED
 from retinue.cli.options import (
     EXIT_CODES,

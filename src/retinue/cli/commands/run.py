@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents, complete_sessions
-from retinue.cli.help_sections import SectionedCommand
+from retinue.cli.group import SectionedCommand
 from retinue.cli.options import (
     EXIT_CODES,
     MAX_JSON_BYTES,
@@ -27,7 +27,6 @@ from retinue.cli.printing import help_examples, print_warning
 from retinue.cli.runner import make_retinue, run_and_exit
 from retinue.client import Retinue
 from retinue.model.tasks import FileSlice, Mode, Plan, Task
-from retinue.output.schemas import MAX_SCHEMA_BYTES, OutputSchemaError, decode_schema
 from retinue.support.formatting import suggest_spelling
 
 
@@ -274,6 +273,8 @@ def read_output_schema(value: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: it cannot be read, or is not a JSON object.
     """
+    from retinue.output.schemas import MAX_SCHEMA_BYTES, OutputSchemaError, decode_schema
+
     is_json = value.lstrip().startswith("{")
     text = value if is_json else read_text_file(value, limit=MAX_SCHEMA_BYTES)
     try:

@@ -17,7 +17,7 @@ import click
 from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.commands.serve import show_in_dashboard
-from retinue.cli.help_sections import SectionedCommand
+from retinue.cli.group import SectionedCommand
 from retinue.cli.html_export import NAMED_BY_SESSION, STDOUT, export_html
 from retinue.cli.json_output import to_json
 from retinue.cli.options import (

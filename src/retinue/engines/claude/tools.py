@@ -8,7 +8,7 @@ from anyio import CapacityLimiter
 
 from retinue.engines.toolbox import AgentToolbox, delegation_tools, finalize_tool, make_tool
 from retinue.engines.tools.base import SandboxedDirectory
-from retinue.engines.tools.listing import ls
+from retinue.engines.tools.files import ls
 from retinue.model.runs import RunSpec, ToolArguments
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_pi_name
 

@@ -32,9 +32,8 @@ def make_local_toolbox(
 
     from retinue.engines.toolbox import AgentToolbox, make_tool
     from retinue.engines.tools.base import SandboxedDirectory
-    from retinue.engines.tools.files import edit, read, write
+    from retinue.engines.tools.files import edit, find, ls, read, write
     from retinue.engines.tools.grep import grep
-    from retinue.engines.tools.listing import find, ls
 
     folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None, sandbox)
     toolbox = AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))

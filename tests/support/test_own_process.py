@@ -3,7 +3,7 @@
 import pytest
 
 from retinue.client import Retinue
-from retinue.config.placeholders import drop_placeholders
+from retinue.support.own_process import drop_placeholders
 
 
 @pytest.mark.parametrize("value", ["$OPENAI_API_KEY", "${OPENAI_API_KEY}", "${env:OPENAI_API_KEY}"])
