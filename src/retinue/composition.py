@@ -32,6 +32,7 @@ from retinue.sessions.jsonl import ClientStore, JsonlStore
 from retinue.sessions.store import SessionStore
 
 if TYPE_CHECKING:
+    from retinue.engines.process.supervisor import ProcessSupervisor
     from retinue.toolsets.base import Toolset
     from retinue.toolsets.delegation import ToolsetDelegation
 
@@ -73,19 +74,41 @@ def available_engines(
     )
 
 
+class _EarlySupervisor:
+    """Makes the process supervisor of an engine, whose watchdog loads before the engine is made."""
+
+    def __init__(self) -> None:
+        self._supervisor: ProcessSupervisor | None = None
+
+    def prepare(self) -> None:
+        from retinue.engines.process.supervisor import ProcessSupervisor
+
+        if self._supervisor is None:
+            self._supervisor = ProcessSupervisor()
+            self._supervisor.start_watchdog()
+
+    def take(self) -> ProcessSupervisor | None:
+        """Return the prepared supervisor, once; None if nothing was prepared."""
+        supervisor, self._supervisor = self._supervisor, None
+        return supervisor
+
+
 def _describe_pi(environ: Mapping[str, str]) -> EngineInfo:
     from retinue.engines.pi import installation
     from retinue.engines.pi import providers as pi_providers
 
+    early = _EarlySupervisor()
+
     def make() -> Engine:
         from retinue.engines.pi.engine import PiEngine
 
-        return PiEngine()
+        return PiEngine(supervisor=early.take())
 
     return EngineInfo(
         name="pi",
         capabilities=installation.CAPABILITIES,
         make=make,
+        prepare=early.prepare,
         not_installed_reason=lambda: installation.not_installed_reason(environ),
         not_configured_reason=lambda: installation.not_configured_reason(environ),
         provider_variables=lambda models, provider: pi_providers.provider_variables(models, provider, environ),
@@ -97,15 +120,18 @@ def _describe_pi(environ: Mapping[str, str]) -> EngineInfo:
 def _describe_claude(environ: Mapping[str, str]) -> EngineInfo:
     from retinue.engines.claude import installation
 
+    early = _EarlySupervisor()
+
     def make() -> Engine:
         from retinue.engines.claude.engine import ClaudeEngine
 
-        return ClaudeEngine()
+        return ClaudeEngine(supervisor=early.take())
 
     return EngineInfo(
         name="claude",
         capabilities=installation.CAPABILITIES,
         make=make,
+        prepare=early.prepare,
         not_installed_reason=lambda: installation.not_installed_reason(environ),
         not_installed_reason_with_key=lambda: installation.no_program_reason(environ),
         provider_variables=lambda _models, _provider: installation.provider_variables(environ),

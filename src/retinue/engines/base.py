@@ -103,6 +103,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
     name: str
     capabilities: EngineCapabilities
     make: Callable[[], Engine]
+    prepare: Callable[[], None] = lambda: None
+    """Start what takes a while and is needed by `make`, which follows soon. Does not raise."""
     not_installed_reason: Callable[[], str | None]
     """Return why the engine cannot be used here and what to do; None if it can. Starts no process."""
     not_installed_reason_with_key: Callable[[], str | None] | None = None

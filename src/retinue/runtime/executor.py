@@ -34,6 +34,9 @@ class Executor(Protocol):
             EngineError: the engine could not start or continue, or crashed.
         """
 
+    def prepare(self, engine: str) -> None:
+        """Start what takes a while and is needed by a run of this engine, which follows soon."""
+
     async def steer(self, spec: RunSpec, text: str) -> Failure | None:
         """Send a text to the agent of an active run; return why that failed, or None."""
 
@@ -44,6 +47,7 @@ class LocalExecutor:
     def __init__(self, engine_infos: Mapping[str, EngineInfo]) -> None:
         self._engine_infos = engine_infos
         self._engines: dict[str, Engine] = {}
+        self._prepared: set[str] = set()
         self._make_lock = anyio.Lock()
         self._tasks = BackgroundTasks()
         self._group: TaskGroup | None = None
@@ -56,6 +60,11 @@ class LocalExecutor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._tasks.__aexit__(kind, error, trace)
+
+    def prepare(self, engine: str) -> None:
+        if engine not in self._prepared:
+            self._prepared.add(engine)
+            self._engine_infos[engine].prepare()
 
     async def execute(self, spec: RunSpec, emit: Emit) -> None:
         try:

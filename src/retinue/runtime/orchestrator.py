@@ -270,6 +270,9 @@ class Orchestrator:
         if planned.failure and not spec.run:
             share.give_back(1)
             return self._refused(spec, planned.failure)
+        if not planned.failure:
+            # It loads while the session is opened.
+            self._executor.prepare(spec.engine)
         try:
             run = await self._open_run(planned, spec, share, call_control)
         except RefusedError as error:  # another process took the session since it was planned

@@ -93,7 +93,9 @@ async def test_nul_in_an_argument_fails_with_advice():
 
 
 async def test_sandbox_that_cannot_be_applied_fails_with_sandbox():
-    command = ChildCommand(argv=("true",), cwd="/", environ={"PATH": os.environ["PATH"]}, sandbox={"unknown": []})
+    command = ChildCommand(
+        argv=("true",), cwd="/", environ={"PATH": os.environ["PATH"]}, sandbox={"proxy": {"port": ""}}
+    )
     async with ProcessSupervisor() as supervisor:
         with pytest.raises(EngineError) as caught:
             async with open_child(command, supervisor):

@@ -57,13 +57,13 @@ MAX_READERS = 4
 class ClaudeEngine:
     """An engine that runs specs on the Claude Code of their environment."""
 
-    def __init__(self) -> None:
-        self._supervisor: ProcessSupervisor | None = None
+    def __init__(self, *, supervisor: ProcessSupervisor | None = None) -> None:
+        self._supervisor = supervisor or ProcessSupervisor()
         self._readers = CapacityLimiter(MAX_READERS)
         self._steering = SteeringRegistry()
 
     async def run_background(self, *, task_status: TaskStatus[None]) -> None:
-        async with ProcessSupervisor() as self._supervisor:
+        async with self._supervisor:
             task_status.started()
             await anyio.sleep_forever()
 
@@ -100,7 +100,6 @@ class ClaudeEngine:
             EngineError: Claude Code cannot do what the spec asks for, or exited.
             SessionNotFoundError: it does not know the session.
         """
-        assert self._supervisor is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             start = build_command(spec, program, Path(folder), session=session, resumes=resumes)
             async with open_child(start, self._supervisor) as process:

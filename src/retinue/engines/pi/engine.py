@@ -55,14 +55,14 @@ STEERING_UNSUPPORTED = Failure(
 class PiEngine:
     """An engine that runs specs on the `pi` of their environment."""
 
-    def __init__(self, *, limits: PoolLimits | None = None) -> None:
+    def __init__(self, *, limits: PoolLimits | None = None, supervisor: ProcessSupervisor | None = None) -> None:
         self._limits = limits
-        self._supervisor: ProcessSupervisor | None = None
+        self._supervisor = supervisor or ProcessSupervisor()
         self._pool: ProcessPool | None = None
         self._steering = SteeringRegistry()
 
     async def run_background(self, *, task_status: TaskStatus[None]) -> None:
-        async with ProcessSupervisor() as self._supervisor:
+        async with self._supervisor:
             self._pool = ProcessPool(self._supervisor, self._limits)
             await self._pool.run_background(task_status=task_status)
 
@@ -97,7 +97,7 @@ class PiEngine:
                 return
 
     async def _warn_without_watchdog(self, emit: Emit) -> None:
-        if self._supervisor and self._supervisor.no_watchdog_reason:
+        if self._supervisor.no_watchdog_reason:
             await emit(Notice("unguarded", self._supervisor.no_watchdog_reason))
 
     async def _run_oneshot(self, spec: RunSpec, start: PiLaunch, emit: Emit, *, settles: bool) -> None:
@@ -105,7 +105,6 @@ class PiEngine:
 
         if spec.callback:
             await emit(Notice("not_applied", NO_DELEGATION))
-        assert self._supervisor is not None
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             async with open_child(start.oneshot_command(spec, Path(folder)), self._supervisor) as process:
                 await self._warn_without_watchdog(emit)

@@ -88,11 +88,15 @@ class ProcessSupervisor:
         """Children, including those about to start."""
 
     async def __aenter__(self) -> Self:
+        self.start_watchdog()
+        return self
+
+    def start_watchdog(self) -> None:
+        """Start the watchdog before the first child, so that it loads meanwhile."""
         if self.containment in {ContainmentKind.CGROUP, ContainmentKind.SUBREAPER}:
-            # It loads while the first child is prepared. If it cannot be started, the first child reports why.
+            # If it cannot be started, the first child reports why.
             with contextlib.suppress(OSError):
                 self._ensure_watchdog()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

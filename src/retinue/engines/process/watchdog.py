@@ -23,7 +23,6 @@ from msgspec import Struct
 
 from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.started_process import wait_popen
-from retinue.engines.process.watchdog_main import IGNORED_SIGNALS, KILL_TIMEOUT
 from retinue.model.results import ProcessEnd
 from retinue.support.run_processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
 
@@ -34,6 +33,10 @@ PROGRAM = (
 MAX_REPORT_BYTES = 4096
 START_TIMEOUT = 20.0
 """Seconds for a child to be executed, and for a request to be taken: more, and the watchdog is frozen."""
+BLOCKED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+"""Blocked when the watchdog is started, so that none ends it before it ignores them."""
+KILL_TIMEOUT = 5.0
+"""Seconds the watchdog spends on killing the remaining processes."""
 REPORT_TIMEOUT = 10.0
 """Seconds from the exit of a child to the report on it."""
 EXIT_TIMEOUT = KILL_TIMEOUT + 1.0
@@ -100,13 +103,12 @@ class Watchdog:
             OSError: it could not be started.
         """
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # It inherits the blocked signals, so that none ends it before it ignores them.
-        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in IGNORED_SIGNALS])
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in BLOCKED_SIGNALS])
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [
                     *(sys.executable, *WATCHDOG_OPTIONS, PROGRAM, str(Path(__file__).parent)),
-                    *(str(os.getpid()), str(cgroup or "")),
+                    *(str(os.getpid()), str(KILL_TIMEOUT), str(cgroup or "")),
                 ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,

@@ -17,17 +17,16 @@ from __future__ import annotations
 import _socket
 import ctypes
 import errno
-import fcntl
 import marshal
 import os
 import select
-import signal
 import sys
 import time
 
 TYPE_CHECKING = False
 """As in typing, which is slow to import."""
 if TYPE_CHECKING:
+    import signal
     from typing import NoReturn, TypedDict
 
     class Request(TypedDict):
@@ -45,16 +44,18 @@ if TYPE_CHECKING:
         sandbox: dict[str, object] | None
         """What `apply_sandbox` of `landlock.py` gets in the child."""
 
+else:
+    import _signal as signal  # without the enumerations, which take most of the time to import
 
+
+STANDARD_STREAMS = 3
 MAX_DESCRIPTORS = 64
 """Descriptors that come with one request."""
-KILL_TIMEOUT = 5.0
-"""Seconds for the killed processes to disappear."""
 KILL_INTERVAL = 0.005
 """Seconds between two scans."""
-IGNORED_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Ignored, because the watchdog ends with its parent and not before."""
-DEFAULT_SIGNALS = (*IGNORED_SIGNALS, "SIGPIPE", "SIGXFSZ")
+DEFAULT_SIGNALS = (*IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 """Set to their default in children: the watchdog or Python ignores them."""
 EXEC_FAILED_CODE = 127
 """Exit code of a fork that could not execute its program."""
@@ -240,11 +241,11 @@ def fork_into(cgroup: str) -> int:
 
 def become_program(request: Request, streams: list[int], failure: int) -> NoReturn:
     """Execute the program in a fork, or report the failed stage."""
-    stage, number = "fork", errno.EINVAL
+    stage, reason = "fork", errno.EINVAL
     try:
         os.setsid()
-        for name in DEFAULT_SIGNALS:
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        for number in DEFAULT_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         parent = os.getppid()
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -259,18 +260,20 @@ def become_program(request: Request, streams: list[int], failure: int) -> NoRetu
         stage = "exec"
         execute(request)
     except OSError as error:
-        number = error.errno or errno.EIO
+        reason = error.errno or errno.EIO
     finally:
-        os.write(failure, marshal.dumps((stage, number)))
+        os.write(failure, marshal.dumps((stage, reason)))
         os._exit(EXEC_FAILED_CODE)
 
 
 def place_descriptors(sources: list[int], targets: list[int], failure: int) -> int:
     """Give each source the number of its target; return the new number of the failure pipe."""
-    above = max(targets) + 1
-    # First out of the way, so that no target overwrites a source.
-    sources = [fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, above) for source in sources]
-    failure = fcntl.fcntl(failure, fcntl.F_DUPFD_CLOEXEC, above)
+    if (above := max(targets) + 1) > STANDARD_STREAMS:
+        import fcntl
+
+        # First out of the way, so that no target overwrites a source. The standard streams never do: they are in use.
+        sources = [fcntl.fcntl(source, fcntl.F_DUPFD_CLOEXEC, above) for source in sources]
+        failure = fcntl.fcntl(failure, fcntl.F_DUPFD_CLOEXEC, above)
     for source, target in zip(sources, targets, strict=True):
         os.dup2(source, target)
     return failure
@@ -293,9 +296,9 @@ def execute(request: Request) -> None:
     raise reason
 
 
-def kill_descendants(cgroup: str) -> None:
+def kill_descendants(cgroup: str, timeout: float) -> None:
     """Kill everything that descends from this process, and remove the control group."""
-    deadline = time.monotonic() + KILL_TIMEOUT
+    deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         if cgroup:
             write_file(cgroup + "/cgroup.kill", "1")
@@ -368,9 +371,10 @@ def write_file(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def main(parent: str, cgroup: str = "") -> None:
-    for name in IGNORED_SIGNALS:
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+def main(parent: str, timeout: str, cgroup: str) -> None:
+    """Serve the process `parent`; when it is gone, kill for at most `timeout` seconds, and remove the group."""
+    for number in IGNORED_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     Watchdog(int(parent)).run()
-    kill_descendants(cgroup)
+    kill_descendants(cgroup, float(timeout))
