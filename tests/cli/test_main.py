@@ -125,6 +125,21 @@ def test_help_imports_nothing_heavy():
     assert found.stderr.strip() == "[]"
 
 
+def test_quiet_run_loads_no_view_no_index_and_no_toolset(tmp_path):
+    code = (
+        "import atexit, sys; from retinue.cli.main import main;"
+        "unused = ('sqlite3', 'retinue.sessions.index', 'retinue.tui.renderer', 'retinue.transcripts.text',"
+        " 'retinue.runtime.progress', 'retinue.toolsets.base', 'retinue.output.schemas');"
+        "atexit.register(lambda: print([name for name in unused if name in sys.modules], file=sys.stderr));"
+        "main(['run', 'explorer', 'Where is it?', '--engine', 'offline', '--quiet'])"
+    )
+    environ = {"HOME": str(tmp_path), "PATH": "/nowhere"}
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, env=environ
+    )
+    assert found.stderr.strip() == "[]"
+
+
 def test_signals_are_handled_before_heavy_imports():
     code = "import sys; import retinue.__main__; print([name for name in ('click', 'anyio') if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -194,8 +194,7 @@ class JsonlStore:
             partial(self._index.conversations, session_filter, max_sessions, refresh=refresh)
         )
 
-    @property
-    def scans_records(self) -> bool:
+    def has_scanned_records(self) -> bool:
         return self._index.scans_records
 
     async def advance_index(self, max_seconds: float, *, for_search: bool = False) -> IndexProgress:

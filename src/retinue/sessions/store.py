@@ -388,9 +388,8 @@ class LocalSessionStore(SessionStore, Protocol):
     ) -> Sequence[Conversation]:
         """Return conversations as every store does; without `refresh`, as they were last read."""
 
-    @property
-    def scans_records(self) -> bool:
-        """Whether the last search read every record, because there is no full-text index here."""
+    def has_scanned_records(self) -> bool:
+        """Return whether the last search read every record, because there is no full-text index here."""
 
     async def advance_index(self, max_seconds: float, *, for_search: bool = False) -> IndexProgress:
         """Read changed records into the index for at most so many seconds, the latest first.

@@ -52,7 +52,7 @@ class StoredSessions:
     @property
     def scans_records(self) -> bool:
         """Whether the last search read every record, because SQLite has no full-text index here: it took longer."""
-        return self._local_store is not None and self._local_store.scans_records
+        return self._local_store is not None and self._local_store.has_scanned_records()
 
     async def names(self) -> frozenset[str]:
         """Return the first 8 digits of every session and latest run, so that a caller can find new ones."""
