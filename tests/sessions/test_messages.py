@@ -20,12 +20,7 @@ from retinue.model.events import (
 from retinue.model.results import AnswerStatus
 from retinue.model.runs import Message, ToolUse
 from retinue.sessions.memory import MemoryStore
-from retinue.sessions.messages import (
-    NO_RESULT_TEXT,
-    TASK_UNREADABLE,
-    MessageBuilder,
-    load_messages,
-)
+from retinue.sessions.messages import NO_RESULT_TEXT, TASK_UNREADABLE, MessageBuilder, load_messages
 from retinue.sessions.store import INTERRUPTED
 from retinue.testing.stores import record_run, run_spec
 

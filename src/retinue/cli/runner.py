@@ -19,10 +19,7 @@ from msgspec import structs
 
 from retinue.cli.main import EXIT_CANCELLED
 from retinue.cli.options import CommandRefusedError, InvalidInputError, RunOptions
-from retinue.cli.printing import (
-    is_interactive,
-    print_warning,
-)
+from retinue.cli.printing import is_interactive, print_warning
 from retinue.cli.run_output import failure_hints, format_setting_problem, print_results, print_usage
 from retinue.client import Retinue
 from retinue.config.settings import SettingProblem

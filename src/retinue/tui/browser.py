@@ -17,11 +17,7 @@ from retinue.tui.headers import HeaderRenderer, render_sessions, render_status
 from retinue.tui.input_line import InputLine
 from retinue.tui.keys import KeyName, PastedText
 from retinue.tui.layout import ScreenSize, render_frame
-from retinue.tui.renderer import (
-    StyledLine,
-    StyledSpan,
-    fit_line,
-)
+from retinue.tui.renderer import StyledLine, StyledSpan, fit_line
 from retinue.tui.rows import iter_lines_newest_first, make_line, render_error
 from retinue.tui.tree import order_as_tree
 from retinue.tui.widths import pad_text, text_width, wrap_text

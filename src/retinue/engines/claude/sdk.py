@@ -25,13 +25,7 @@ from retinue.model.runs import AgentDescription, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_claude_name
 
 if TYPE_CHECKING:
-    from claude_agent_sdk import (
-        AgentDefinition,
-        ClaudeSDKClient,
-        HookMatcher,
-        McpSdkServerConfig,
-        Transport,
-    )
+    from claude_agent_sdk import AgentDefinition, ClaudeSDKClient, HookMatcher, McpSdkServerConfig, Transport
     from mcp_types import Tool
 
 MAX_RESULT_CHARS = 100_000

@@ -21,12 +21,7 @@ from retinue.engines.pi.events import (
     UserMessageDelivered,
 )
 from retinue.engines.pi.installation import require_pi
-from retinue.engines.pi.launch import (
-    PiLaunch,
-    continue_or_set_aside,
-    list_unapplied_preferences,
-    plan_launch,
-)
+from retinue.engines.pi.launch import PiLaunch, continue_or_set_aside, list_unapplied_preferences, plan_launch
 from retinue.engines.pi.pool import PoolLimits, ProcessPool
 from retinue.engines.pi.rpc_process import StaleProcessError
 from retinue.engines.process.child import ChildExitedError, ChildProcess, open_child

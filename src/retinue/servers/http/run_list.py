@@ -17,14 +17,7 @@ from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
 from retinue.servers.http.inputs import GroupQuery, RunQuery
 from retinue.servers.http.live_runs import MAX_TASK_CHARS, LiveRunState
-from retinue.sessions.store import (
-    Conversation,
-    RunOutcome,
-    SessionFilter,
-    SessionState,
-    SessionSummary,
-    find_outcome,
-)
+from retinue.sessions.store import Conversation, RunOutcome, SessionFilter, SessionState, SessionSummary, find_outcome
 
 ACTIVE_STATES = (SessionState.QUEUED, SessionState.RUNNING)
 ACTIVE_OUTCOMES = (RunOutcome.QUEUED, RunOutcome.RUNNING)

@@ -18,13 +18,7 @@ from retinue.runtime.model_choice import drop_unlisted_choices
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.toolsets import inputs
-from retinue.toolsets.base import (
-    OnPartialResult,
-    OrchestratedToolset,
-    RunTool,
-    ToolDefinition,
-    ToolResult,
-)
+from retinue.toolsets.base import OnPartialResult, OrchestratedToolset, RunTool, ToolDefinition, ToolResult
 from retinue.toolsets.fanout.texts import NO_PROFILES, FanoutTexts
 from retinue.toolsets.fanout.windows import COMPLETED, ERROR, MAX_NAME_CHARS, RUNNING, SHOWN_ID_LENGTH, LiveWindows
 from retinue.toolsets.inputs import JsonObject
