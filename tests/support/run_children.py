@@ -16,7 +16,7 @@ from retinue.engines.process.supervisor import ContainmentKind, ProcessSuperviso
 from retinue.support.run_processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
 
 CLIENT = Path(__file__).with_name("run_client.py")
-WAYS = ("open", "cleared", "daemon")
+WAYS = ("open", "cleared", "undumpable", "daemon")
 """Ways in which a process of a run may hide."""
 
 ADOPTING_PROGRAM = f"""# {WATCHDOG_MODULE}

@@ -4,6 +4,7 @@
 no parent of its run.
 """
 
+import ctypes
 import json
 import os
 import socket
@@ -15,6 +16,8 @@ import time
 def hide(way):
     if way != "open" and "PATH" in os.environ:
         os.execve(sys.executable, [sys.executable, *sys.argv], {})
+    if way == "undumpable":
+        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
     if way == "daemon":
         for _ in range(2):
             parent = os.getpid()
@@ -44,6 +47,20 @@ def send_request(port, request):
         return client.makefile("rb").read().decode()
 
 
+KEPT: list[socket.socket] = []
+
+
+def hold_connection(host, port):
+    KEPT.append(socket.create_connection((host, int(port))))
+    return os.getpid()
+
+
+def leave_connection(host, port):
+    """Send a request and exit at once."""
+    KEPT.append(socket.create_connection((host, int(port))))
+    KEPT[0].sendall(b"POST / HTTP/1.1\r\n\r\n")
+
+
 def run_command(*command):
     """Run a command with the environment of this process and return its exit code and output."""
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
@@ -54,11 +71,21 @@ def report_pid():
     return os.getpid()
 
 
-ACTIONS = {function.__name__: function for function in (send_commands, send_request, run_command, report_pid)}
+ACTIONS = {
+    function.__name__: function
+    for function in (
+        send_commands,
+        send_request,
+        hold_connection,
+        leave_connection,
+        run_command,
+        report_pid,
+    )
+}
 
 if __name__ == "__main__":
     hide(sys.argv[1])
     sys.stdout.write(json.dumps(ACTIONS[sys.argv[2]](*sys.argv[3:])) + "\n")
     sys.stdout.flush()
-    if sys.argv[2] == "report_pid":
+    if sys.argv[2] in {"report_pid", "hold_connection"}:
         time.sleep(1000)

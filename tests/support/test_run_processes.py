@@ -7,6 +7,7 @@ import sys
 from contextlib import contextmanager
 
 import pytest
+from tests.support.ordinary_user import as_ordinary_user
 from tests.support.run_children import WAYS, open_adopted_client, open_run_client
 
 from retinue.engines.process.supervisor import ContainmentKind
@@ -54,6 +55,27 @@ def test_process_below_a_program_with_other_options_belongs_to_no_run(options):
     with killed(pid):
         assert not is_run_process(pid)
     parent.communicate()
+
+
+UNDUMPABLE = """
+import json, os, signal, sys
+from pathlib import Path
+from retinue.support.run_processes import is_run_process, split_processes
+from tests.support import run_children
+from tests.support.ordinary_user import drop_rights
+
+drop_rights()
+sys.executable = "/usr/bin/python3"
+with run_children.open_adopted_client("undumpable", "report_pid") as pid:
+    hidden = os.access(f"/proc/{pid}/environ", os.R_OK)
+    print(json.dumps([hidden, is_run_process(pid), pid in split_processes()[0]]))
+    os.kill(pid, signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(not os.access("/usr/bin/python3", os.X_OK), reason="no interpreter that every user may run")
+def test_process_of_a_run_that_may_not_be_read_is_recognized_by_its_parents():
+    assert as_ordinary_user(UNDUMPABLE) == [False, True, True]
 
 
 def test_process_that_is_gone_counts_as_one_of_a_run():

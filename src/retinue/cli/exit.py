@@ -17,10 +17,9 @@ from retinue.cli.options import CommandRefusedError
 from retinue.cli.printing import OutputError, make_printable, print_error, print_json, print_tip
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.results import REFUSED_EXIT_CODE
+from retinue.support.own_process import DEBUG_VARIABLE
 from retinue.toolsets.base import ToolResult
 
-DEBUG_VARIABLE = "RETINUE_DEBUG"
-"""Set to print the traceback of an unexpected error."""
 EXIT_FAILED = 1
 
 

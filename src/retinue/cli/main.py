@@ -23,6 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
         streams.configure()
+        if not os.environ.get(streams.DEBUG_VARIABLE):
+            streams.deny_inspection()
         from retinue.cli.group import root
 
         root.main(typed, prog_name="retinue")

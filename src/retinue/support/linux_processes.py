@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 MAX_ENVIRON_BYTES = 8 * 2**20
@@ -45,6 +45,19 @@ def list_processes() -> Iterator[ProcInfo]:
     for pid in pids:
         if process := read_process(pid):
             yield process
+
+
+def add_descendants(roots: set[int], parents: Mapping[int, int]) -> set[int]:
+    """Return the roots and all their descendants."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents.items():
+        children.setdefault(parent, []).append(pid)
+    found, unseen = set(roots), list(roots)
+    while unseen:
+        new = [pid for pid in children.get(unseen.pop(), ()) if pid not in found]
+        found.update(new)
+        unseen += new
+    return found
 
 
 def read_environ(pid: int) -> bytes:

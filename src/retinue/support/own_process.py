@@ -16,6 +16,9 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import signal
 
+DEBUG_VARIABLE = "RETINUE_DEBUG"
+"""Set to print the traceback of an unexpected error, and to let debuggers and profilers inspect this process."""
+PR_SET_DUMPABLE = 4
 SUBSTITUTES = {
     "→": ">", "•": "*", "✓": "+", "✗": "x", "…": ".", "○": "o", "—": "-", "“": '"', "”": '"',
     **dict.fromkeys("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "*"),
@@ -41,6 +44,17 @@ def configure() -> None:
             reconfigure(errors="retinue")
     for name in os.environ.keys() - drop_placeholders(os.environ).keys():
         del os.environ[name]
+
+
+def deny_inspection() -> None:
+    """Let no other process of this user read the environment, memory and descriptors of this process. Linux only.
+
+    Root can read them all the same. Programs that this process starts are not affected.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def flush_stream(stream: IO[Any] | None) -> OSError | None:

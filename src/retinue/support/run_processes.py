@@ -10,7 +10,14 @@ from __future__ import annotations
 import re
 import sys
 
-from retinue.support.linux_processes import ProcInfo, read_environ, read_proc_file, read_process
+from retinue.support.linux_processes import (
+    ProcInfo,
+    add_descendants,
+    list_processes,
+    read_environ,
+    read_proc_file,
+    read_process,
+)
 
 INSTANCE_VARIABLE = "RETINUE_INSTANCE"
 """Environment variable with the markers of all Retinue instances a process runs under, the outermost first."""
@@ -43,6 +50,20 @@ def is_run_process(pid: int) -> bool:
         if (found := _walk_up(pid)) is not None:
             return found
     return True
+
+
+def split_processes() -> tuple[set[int], set[int]]:
+    """Return the live processes that belong to a run of any Retinue, and all others.
+
+    Raises:
+        OSError: no descriptor is left to read /proc with.
+    """
+    table = [process for process in list_processes() if not process.is_dead]
+    parents = {process.pid: process.parent for process in table}
+    watchdogs = {pid for pid in parents if _is_watchdog(pid)}
+    roots = {pid for pid, parent in parents.items() if parent in watchdogs or _has_mark(pid)}
+    of_runs = add_descendants(roots, parents)
+    return of_runs, parents.keys() - of_runs
 
 
 def _walk_up(pid: int) -> bool | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import anyio
 import jsonschema
 import pytest
 from msgspec import Struct
+from tests.cli.conftest import ProcessStarter
 from tests.support.retinue_factory import stage
 
 from retinue.client import Retinue
@@ -234,3 +235,11 @@ def serve(place: Path, tmp_path: Path) -> Serve:
             yield Client(server, retinue)
 
     return serving
+
+
+@pytest.fixture
+def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessStarter]:
+    monkeypatch.chdir(tmp_path)
+    started = ProcessStarter(tmp_path)
+    yield started
+    started.end()

@@ -63,14 +63,6 @@ class ServerProcess:
             connection.close()
 
 
-@pytest.fixture
-def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessStarter]:
-    monkeypatch.chdir(tmp_path)
-    started = ProcessStarter(tmp_path)
-    yield started
-    started.end()
-
-
 def read_until_ended(messages: Iterator[tuple[str, Any]]) -> list[Any]:
     """Return the events up to the first end of a run."""
     found = []

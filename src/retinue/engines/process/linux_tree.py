@@ -5,13 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Protocol
 
 import anyio
 
 from retinue.engines.process.cgroups import ControlGroup
-from retinue.support.linux_processes import ProcInfo, list_processes, read_environ, read_proc_file, read_process
+from retinue.support.linux_processes import (
+    ProcInfo,
+    add_descendants,
+    list_processes,
+    read_environ,
+    read_proc_file,
+    read_process,
+)
 
 MAX_HANDLES = 256
 """Processes opened together: each costs a descriptor until it is gone."""
@@ -203,16 +210,3 @@ def _has_environ(process: ProcInfo) -> bool:
     if is_kernel_thread(process) or not os.access(f"/proc/{process.pid}/environ", os.R_OK):
         return True
     return bool(read_environ(process.pid))
-
-
-def add_descendants(roots: set[int], parents: Mapping[int, int]) -> set[int]:
-    """Return the roots and all their descendants."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        children.setdefault(parent, []).append(pid)
-    found, unseen = set(roots), list(roots)
-    while unseen:
-        new = [pid for pid in children.get(unseen.pop(), ()) if pid not in found]
-        found.update(new)
-        unseen += new
-    return found

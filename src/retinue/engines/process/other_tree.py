@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from retinue.engines.process.linux_tree import ProcessHandle, add_descendants
-from retinue.support.linux_processes import ProcInfo, list_processes
+from retinue.engines.process.linux_tree import ProcessHandle
+from retinue.support.linux_processes import ProcInfo, add_descendants, list_processes
 
 if TYPE_CHECKING:
     import psutil

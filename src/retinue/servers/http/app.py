@@ -14,6 +14,7 @@ from msgspec import Struct
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from retinue.servers.asgi.client_process import refuse_run_process
 from retinue.servers.asgi.request_checks import (
     AllowedHosts,
     AsgiApp,
@@ -183,12 +184,14 @@ class HttpApp:
         if not path.startswith(f"{API_BASE}/") and path != API_BASE:
             return await self._find_asset(method, path, headers)
         if (method, path) == ("POST", f"{API_BASE}/login"):
+            await refuse_run_process(scope)
             _require_json(headers)
             cookie = await self._authenticator.log_in(parse_body(await read_body(receive), LoginBody))
             return JsonResponse(LoginResponse(), headers={"set-cookie": cookie})
         await self._authenticator.authenticate(headers)
         if single_header(headers, "sec-fetch-site") not in ALLOWED_FETCH_SITES:
             raise HttpError(403, "Requests from other origins are refused.")
+        await refuse_run_process(scope)
         if (method, path) == ("GET", f"{API_BASE}/openapi.json"):
             return Response(self._openapi_document, media_type="application/json")
         return self._router

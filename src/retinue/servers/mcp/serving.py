@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.client import Retinue
+from retinue.servers.asgi.client_process import refuse_run_process
 from retinue.servers.asgi.request_checks import (
     AllowedHosts,
     AsgiApp,
@@ -135,6 +136,7 @@ class TokenGate:
         headers = validate_headers(scope)
         self._allowed_hosts.check(headers)
         app = await self._find_app(single_header(headers, "authorization"))
+        await refuse_run_process(scope)
         if scope["path"] != PATH:
             raise HttpError(404, f"Not found. This server has only the path {PATH}.")
         if scope["method"] not in METHODS:
