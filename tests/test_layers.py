@@ -15,7 +15,7 @@ LAYERS = [
     {"config"},
     {"guards", "output", "engines.base", "sessions.store"},
     {"ipc.messages", "ipc.client"},
-    {"agents", "engines", "sessions", "prompts"},
+    {"agents", "engines", "sessions", "prompts", "worktrees"},
     {"transcripts"},
     {"runtime"},
     {"toolsets"},

@@ -43,6 +43,7 @@ from retinue.sessions.jsonl import make_client_root
 from retinue.sessions.store import PruneReport, SessionStore, SessionSummary
 from retinue.sessions.stored_sessions import StoredSessions
 from retinue.support.own_process import drop_placeholders
+from retinue.worktrees.store import WorktreeStore
 
 if TYPE_CHECKING:
     from retinue.toolsets.base import Toolset
@@ -416,6 +417,11 @@ class Retinue(StoredSessions):
         return await self._require_local_store().prune(
             older_than=older_than, keep_results=keep_results, vault=Path(vault) if vault else None
         )
+
+    @property
+    def worktrees(self) -> WorktreeStore:
+        """The git worktrees of runs."""
+        return self._parts.worktrees
 
     @property
     def trust(self) -> TrustStore:

@@ -30,6 +30,7 @@ from retinue.runtime.orchestrator import Orchestrator
 from retinue.runtime.planner import Planner
 from retinue.sessions.jsonl import ClientStore, JsonlStore
 from retinue.sessions.store import SessionStore
+from retinue.worktrees.store import WorktreeStore
 
 if TYPE_CHECKING:
     from retinue.engines.process.supervisor import ProcessSupervisor
@@ -302,6 +303,7 @@ class RetinueParts:
         if store is None:
             store = self._own_store = ClientStore(state, client) if client else JsonlStore(state)
         self.store = store
+        self.worktrees = WorktreeStore(state, environ)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Orchestrator]:
@@ -311,7 +313,14 @@ class RetinueParts:
                 await stack.enter_async_context(self._own_store)
             executor = await stack.enter_async_context(LocalExecutor(self.engines))
             planner = Planner(
-                self.settings, self.catalog, self.engines, self.store, self.state, self.environ, DELEGATION_TOOLS
+                self.settings,
+                self.catalog,
+                self.engines,
+                self.store,
+                self.state,
+                self.environ,
+                DELEGATION_TOOLS,
+                self.worktrees,
             )
             socket = ControlSocket(self.environ)
             orchestrator = Orchestrator(
@@ -322,6 +331,7 @@ class RetinueParts:
                 self.redactor,
                 socket.address,
                 partial(_make_delegation, self.home),
+                self.worktrees,
             )
             server = ControlServer(socket, orchestrator, partial(_make_delegation, self.home, orchestrator))
             await stack.enter_async_context(server)

@@ -12,6 +12,7 @@ from retinue.agents.agent import Agent, Diagnostic, SourceLayer, is_valid_name
 from retinue.agents.dialects import AgentSource, read_agent
 from retinue.model.agents import AgentProfile, ToolPolicy
 from retinue.model.runs import Secret
+from retinue.model.sandbox import SandboxMode
 
 
 def test_agent_is_defined_in_one_line_of_python():
@@ -56,6 +57,8 @@ def test_profile_has_every_shared_field_of_the_agent():
         "extra_args": ("--verbose",),
         "environment": ("CI",),
         "output_schema": "{}",
+        "isolation": "worktree",
+        "sandbox": SandboxMode.STRICT,
         "timeout": 1.0,
         "max_turns": 2,
         "max_subagent_depth": 0,

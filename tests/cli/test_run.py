@@ -413,7 +413,8 @@ RUN = [
 ]  # fmt: skip
 ACTUAL = [
     "engine", "model", "declaredModel", "toolsGranted", "toolsRemoved", "toolsMissing", "toolsUsed", "notApplied",
-    "limits", "attempts", "nestedUsage", "masks", "droppedBytes", "process", "sandbox", "notices", "saved",
+    "limits", "attempts", "nestedUsage", "masks", "droppedBytes", "process", "sandbox", "worktree", "notices",
+    "saved",
 ]  # fmt: skip
 
 

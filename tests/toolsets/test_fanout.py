@@ -65,6 +65,7 @@ async def test_delegate_schema_has_tasks_and_a_default_profile(fanout):
         "resume": "string",
         "files": "array",
         "outputSchema": "object",
+        "isolation": "string",
     }
     assert task["required"] == ["name", "prompt"]
     assert task["properties"]["timeout"]["minimum"] == 1
@@ -188,11 +189,11 @@ async def test_result_line_stays_one_line_with_hostile_names_and_failures(fanout
 
 
 async def test_delegate_ignores_unknown_fields_with_a_notice(fanout):
-    task = {"name": "a", "prompt": "x", "isolation": "worktree", "files": [{"path": "nope", "lines": 3}]}
+    task = {"name": "a", "prompt": "x", "background": True, "files": [{"path": "nope", "lines": 3}]}
     async with fanout(reply("done")) as host:
         result = await host.delegate(task, mode="fast")
         events = [stamped.event async for stamped in host.retinue.history(result.details["sessionIds"][0])]
-    notice = "Ignored parameters: mode, tasks[0].isolation, tasks[0].files[0].lines"
+    notice = "Ignored parameters: mode, tasks[0].background, tasks[0].files[0].lines"
     assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", notice)]
     assert result.text == f"✓ a: completed (session: {result.details['sessionIds'][0]})\n\n{notice}"
 

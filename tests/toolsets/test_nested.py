@@ -16,7 +16,8 @@ from retinue.toolsets.base import ToolResult
 
 SPAWN = "spawn_subagent"
 SUPPORTED = (
-    "Supported parameters: mode, agent, task, tasks, outputSchema; in tasks: agent, task, cwd, timeout, outputSchema"
+    "Supported parameters: mode, agent, task, tasks, outputSchema, isolation; in tasks: agent, task, cwd, timeout, "
+    "outputSchema, isolation"
 )
 SCOUT = Agent(name="scout", description="Looks.", body="You scout.", tools=("read",))
 WRITER = Agent(name="writer", description="Writes.", body="You write.", tools=("read", "write"))
@@ -53,11 +54,11 @@ async def test_modes_are_plain_arguments_with_a_small_schema(open_host):
     async with open_host(toolset="nested", settings={"max_tasks": 7}) as host:
         spawn, info = host.tools()
     fields = spawn.input_schema["properties"]
-    assert list(fields) == ["mode", "agent", "task", "outputSchema", "tasks"]
+    assert list(fields) == ["mode", "agent", "task", "outputSchema", "isolation", "tasks"]
     assert (fields["mode"]["enum"], fields["mode"]["default"]) == (["single", "chain", "parallel"], "single")
     assert (fields["tasks"]["minItems"], fields["tasks"]["maxItems"]) == (1, 7)
     item = fields["tasks"]["items"]
-    assert list(item["properties"]) == ["agent", "task", "cwd", "timeout", "outputSchema"]
+    assert list(item["properties"]) == ["agent", "task", "cwd", "timeout", "outputSchema", "isolation"]
     assert item["required"] == ["agent", "task"]
     assert (list(info.input_schema["properties"]), info.input_schema["required"]) == (["agent"], ["agent"])
 
@@ -142,10 +143,10 @@ async def test_spawn_ignores_unknown_fields_with_a_notice(open_host):
 
 
 async def test_parameters_of_other_delegation_tools_are_named_as_ignored(open_host):
-    more = {"model": "big", "effort": "high", "isolation": "worktree", "run_in_background": True}
+    more = {"model": "big", "effort": "high", "run_in_background": True}
     result, _ = await spawn(open_host, {**task_of("scout", "Look."), **more}, reply("done"))
     assert result.text == (
-        f"done\n\nIgnored parameters: isolation, run_in_background. {SUPPORTED}\n\n"
+        f"done\n\nIgnored parameters: run_in_background. {SUPPORTED}\n\n"
         "Ignored model and effort: the setting models lists no model that a call may choose"
     )
 

@@ -114,6 +114,13 @@ def parse_thinking(value: HeaderValue) -> str | None:
     return level.lower() if level else None
 
 
+def parse_isolation(value: HeaderValue) -> str | None:
+    found = parse_optional_text(value)
+    if found is not None and found.lower() != "worktree":
+        raise ValueFormatError("worktree or none")
+    return found.lower() if found else None
+
+
 def parse_seconds(value: HeaderValue) -> float:
     return _parse_timeout(value, 1.0)
 
@@ -244,6 +251,7 @@ _FIELD_SPECS = (
     _FieldSpec("no_skills", parse_flag, ("no_skills",), essential=True),
     _FieldSpec("no_context_files", parse_flag, ("no_context_files",), essential=True),
     _FieldSpec("extra_args", parse_arguments, ("extra_args",)),
+    _FieldSpec("isolation", parse_isolation, ("isolation",), essential=True),
     _FieldSpec("environment", parse_names, ("environment", "env")),
     _FieldSpec("sandbox", parse_sandbox, ("sandbox",), essential=True),
     _FieldSpec("api_key", parse_secret, ("api_key",)),

@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from retinue.agents.agent import Agent, Diagnostic
 from retinue.agents.parse import AgentFileError, read_bytes
+from retinue.support.safe_files import write_private_file
 
 VERSION = 1
 
@@ -158,7 +159,7 @@ class TrustStore:
                 self.path.replace(self.path.with_suffix(".damaged"))
                 record = _TrustRecord()
             yield record
-            _write_atomically(self.path, msgspec.json.format(msgspec.json.encode(record)))
+            write_private_file(self.path, msgspec.json.format(msgspec.json.encode(record)))
             self._stamp = None
 
 
@@ -179,21 +180,6 @@ def _lock_file(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """Write a file completely or not at all, readable by the user only."""
-    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def is_read_only(agent: Agent) -> bool:

@@ -57,6 +57,7 @@ COMMAND_SECTIONS = {
     "Inspect and configure": {
         "agents": LazyCommand("agents:agents", "List, show, check, approve, create, edit and delete agents."),
         "sessions": LazyCommand("sessions:sessions", "List, show, resume and prune earlier runs."),
+        "worktrees": LazyCommand("worktrees:worktrees", "List, show, merge and discard the git worktrees of runs."),
         "events": LazyCommand("events:events", "Print the events of a conversation as JSON lines."),
         "models": LazyCommand("models:models", "List the providers and models of the api engine."),
         "setup": LazyCommand("setup:setup", "Find engines, write your configuration, and test it with one task."),
@@ -90,7 +91,7 @@ SIMILAR_COMMANDS = {
 OPTION_SECTIONS = {
     "Run": ("engine", "model", "effort", "cwd", "session", "is_continued", "name", "steps", "output_schema"),
     "Limits": ("timeout", "max_depth", "max_concurrency", "max_turns", "max_tokens", "max_cost"),
-    "Permissions": ("allow_write", "project_agents", "sandbox", "policy"),
+    "Permissions": ("allow_write", "isolation", "project_agents", "sandbox", "policy"),
     "Output": ("as_json", "quiet", "stream"),
 }
 """The options of each heading, by the names of their parameters; others are under `Options`."""

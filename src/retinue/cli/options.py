@@ -191,6 +191,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     max_turns: int | None = None
     max_cost: float | None = None
     allow_write: bool | None = None
+    isolation: str | None = None
     project_agents: str | None = None
     sandbox: str | None = None
     policy: bool | None = None
@@ -311,6 +312,11 @@ _RUN_OPTIONS = (
         "--allow-write/--no-allow-write",
         default=None,
         help="Allow agents tools that write or execute.",
+    ),
+    click.option(
+        "--isolation",
+        type=click.Choice(["none", "worktree"]),
+        help="Where runs work: in your files, or each in a git worktree of its own.",
     ),
     click.option(
         "--project-agents",

@@ -24,7 +24,7 @@ from retinue.client import Retinue
 from retinue.config.settings import ENVIRONMENT, SettingProblem
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import same_model
-from retinue.model.results import RunResult, Usage, compute_exit_status
+from retinue.model.results import RunResult, Usage, compute_exit_status, describe_changes
 from retinue.model.tasks import Mode
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import SHORT_ID_LENGTH, suggest_spelling
@@ -149,6 +149,9 @@ def _print_differences(result: RunResult, options: RunOptions) -> None:
     for by, tools in removed.items():
         see = f"; see {LIMIT_FLAGS[by]}" if by in LIMIT_FLAGS else ""
         print_hint(f"{name}: without {', '.join(tools)} (by {by}{see})", quiet=options.quiet)
+    if changes := actual.worktree:
+        print_hint(f"{name}: {describe_changes(changes)}", quiet=options.quiet)
+        print_tip(f"`retinue worktrees merge {result.session[:SHORT_ID_LENGTH]}` applies them to your files.")
     if result.was_started and not actual.saved:
         # Printed even with --quiet: something is lost.
         print_warning(

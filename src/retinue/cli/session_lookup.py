@@ -47,7 +47,8 @@ async def find_session(retinue: Retinue, name: str) -> SessionSummary:
 
 async def _find_last_session(retinue: Retinue) -> SessionSummary:
     for summary in await retinue.sessions(SessionFilter(limit=MAX_SEARCHED)):
-        if summary.parent_run is None and _is_same_folder(summary.cwd, str(retinue.cwd)):
+        source = retinue.worktrees.find_source(summary.cwd)
+        if summary.parent_run is None and _is_same_folder(source, str(retinue.cwd)):
             return summary
     message = f"No session found in {retinue.cwd}. `retinue sessions list` shows the sessions of all directories."
     raise CommandRefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message))
@@ -59,8 +60,9 @@ def _is_same_folder(one: str, other: str) -> bool:
 
 def run_in_session(ctx: click.Context, summary: SessionSummary, task: str | None, options: RunOptions) -> NoReturn:
     """Give the agent of a session another task, where it worked before, and end the command with its result."""
-    if options.cwd is None and Path(summary.cwd).is_dir():
-        options = replace(options, cwd=summary.cwd)
+    cwd = Retinue().worktrees.find_source(summary.cwd)
+    if options.cwd is None and Path(cwd).is_dir():
+        options = replace(options, cwd=cwd)
     retinue = make_retinue(options)
     had_none = summary.agent == DEFAULT_AGENT and DEFAULT_AGENT not in retinue.roster().names()
     agent = None if had_none else summary.agent

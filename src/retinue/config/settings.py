@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from retinue.model.hosts import parse_host_pattern
 from retinue.model.providers import MAX_MODEL_CHARS, THINKING_LEVELS, ProviderSettings, covers_model
-from retinue.model.runs import Limits
+from retinue.model.runs import Limits, WorktreeBase
 from retinue.model.sandbox import SANDBOX_MODES, SandboxMode
 from retinue.support.formatting import parse_duration, suggest_spelling
 
@@ -78,6 +78,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_conversation_turns: int = 0
     max_conversation_tokens: int = 0
     max_conversation_cost: float = 0.0
+    isolation: Literal["none", "worktree"] = "none"
+    """`none` or `worktree`: whether runs whose task and agent ask for neither work in a git worktree of their own."""
+    worktree_base: WorktreeBase = "tree"
+    """What a worktree starts from: `tree` has uncommitted and untracked files, `head` is the last commit."""
     allow_write: bool = True
     fetch_private_addresses: bool = False
     """Whether `fetch_content` may use addresses that are not public."""
@@ -208,6 +212,16 @@ SETTING_RULES: Mapping[str, SettingRule] = {
     ),
     "max_conversation_cost": SettingRule(
         high=MAX_DOLLARS, zero_is_off=True, note="maximum cost of all runs of a conversation in dollars; 0 is off"
+    ),
+    "isolation": SettingRule(
+        in_project=_NEVER,
+        choices=("none", "worktree"),
+        note="`worktree` lets each run work in a git worktree of its own",
+    ),
+    "worktree_base": SettingRule(
+        in_project=_NEVER,
+        choices=("tree", "head"),
+        note="what a worktree starts from: your files as they are, or the last commit",
     ),
     "allow_write": SettingRule(in_project=_NEVER, note="whether agents may have tools that write or execute"),
     "fetch_private_addresses": SettingRule(

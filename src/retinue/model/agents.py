@@ -53,6 +53,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
 
     sandbox: SandboxMode | None = None
     """The least its runs are confined."""
+    isolation: str | None = None
+    """`worktree`: its runs work in a git worktree of their own; `none`: in their caller's directory."""
     timeout: float | None = None
     max_turns: int | None = None
     max_subagent_depth: int | None = None

@@ -100,6 +100,27 @@ class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
         return f"\nThe end of its stderr:\n{self.stderr}" if self.stderr else ""
 
 
+class WorktreeChanges(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The changes of a run in a git worktree of its own, committed on a branch of their own."""
+
+    path: str
+    branch: str
+    base: str
+    """The commit that the worktree started from."""
+    head: str
+    files: int
+    insertions: int
+    deletions: int
+    patch_file: str
+
+
+def describe_changes(changes: WorktreeChanges) -> str:
+    """Return where the changes of a worktree are, in a sentence."""
+    files = f"{changes.files} file{'' if changes.files == 1 else 's'}"
+    counts = f"+{changes.insertions} −{changes.deletions}"
+    return f"{files} changed ({counts}) on branch {changes.branch}, in {changes.path}"
+
+
 class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):
     """One attempt within a run."""
 
@@ -132,6 +153,8 @@ class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     process: ProcessEnd | None = None
     sandbox: SandboxReport = field(default_factory=SandboxReport)
     """How far the run was confined, by what, and what was left open."""
+    worktree: WorktreeChanges | None = None
+    """The changes in its worktree; None without a worktree, or if nothing was changed."""
     notices: tuple[str, ...] = ()
     saved: bool = True
     """Whether all of it is in the store."""

@@ -130,6 +130,22 @@ class Secret:
         return hash(self._value)
 
 
+WorktreeBase = Literal["tree", "head"]
+"""What a worktree starts from: the files as they are, uncommitted and untracked ones included, or the last commit."""
+
+
+class WorktreeSpec(Struct, frozen=True, kw_only=True):
+    """A git worktree of its own that a run works in."""
+
+    repository: str
+    """The top folder of the repository it is made from."""
+    folder: str = ""
+    """The working directory of the run below the top; empty for the top."""
+    git_dir: str = ""
+    """The folder with the objects and branches of the repository."""
+    base: WorktreeBase = "tree"
+
+
 ToolFunction = Callable[..., Any]
 """A function of the program that models call as a tool; plain or asynchronous."""
 ToolArguments = dict[str, Any]
@@ -285,6 +301,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     native_folder: str = ""
     """Where the engine keeps its own sessions, if it keeps them in files."""
     cwd: str
+    worktree: WorktreeSpec | None = None
+    """The worktree that `cwd` is in, made when the run starts."""
     engine: str
     model: str | None = None
     grant: ToolGrant = ToolGrant()

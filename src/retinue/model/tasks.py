@@ -39,6 +39,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """The model to use, as `provider/model`; wins over that of the agent and of the settings."""
     effort: str | None = None
     """The thinking level; wins over that of the agent and of the settings."""
+    isolation: str | None = None
+    """`worktree`: work in a git worktree of its own; wins over that of the agent, and `none` undoes that."""
 
 
 class Mode(StrEnum):

@@ -15,7 +15,15 @@ from retinue.guards.output import SCHEMA_REASON, schema_failure
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event, Finalized, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
 from retinue.model.providers import join_model, same_model
-from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, RunResult, Usage, compute_exit_code
+from retinue.model.results import (
+    AnswerStatus,
+    Attempt,
+    ExecutionReport,
+    RunResult,
+    Usage,
+    WorktreeChanges,
+    compute_exit_code,
+)
 from retinue.model.runs import Message, RunSpec
 from retinue.model.tasks import CallContext
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
@@ -23,8 +31,10 @@ from retinue.output.answer import AnswerCollector
 from retinue.output.completion_claims import claims_work
 from retinue.output.untrusted_text import to_one_line
 from retinue.runtime.concurrency import RunShare
+from retinue.runtime.isolation import WORKTREE, RunWorktree
 from retinue.runtime.recorder import Recorder
 from retinue.sessions.store import SessionStore
+from retinue.worktrees.store import WorktreeError
 
 FINAL_WRITE_TIMEOUT = 5.0
 """Seconds to store the end of a run whose caller is gone."""
@@ -99,6 +109,7 @@ class ActiveRun:
         recorder: Recorder,
         store: SessionStore,
         child_context: CallContext | None,
+        worktree: RunWorktree,
     ) -> None:
         self.spec = spec
         self.share = share
@@ -108,6 +119,7 @@ class ActiveRun:
         self.recorder = recorder
         self.child_context = child_context
         """The context of the calls its agent makes; None: it may not delegate."""
+        self.worktree = worktree
         self.steering: list[SteeringMessage] = []
         """The messages sent to its agent, in any attempt."""
         self.collectors: list[AnswerCollector] = []
@@ -253,7 +265,8 @@ class ActiveRun:
             await self.record(Notice("steer_missed", STEERING_NOT_DELIVERED.format(quoted)))
         if not failure and self._claims_work_without_tools():
             await self.record(Notice("suspicious_result", WORK_WITHOUT_TOOLS))
-        result = self.recorder.redact_result(self._make_result(failure), self._queued)
+        changes = await self._close_worktree()
+        result = self.recorder.redact_result(self._make_result(failure, changes), self._queued)
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT, shield=True):
             try:
                 await self.recorder.record_redacted(RunEnded.of(result))
@@ -271,7 +284,16 @@ class ActiveRun:
         answer = final.result if final and isinstance(final.result, str) else self.collectors[-1].best_answer()[0]
         return claims_work(answer)
 
-    def _make_result(self, failure: Failure | None) -> RunResult:
+    async def _close_worktree(self) -> WorktreeChanges | None:
+        """Commit the changes in the worktree and return them; a failure of that is a notice."""
+        try:
+            return await self.worktree.close()
+        except WorktreeError as error:
+            record = self.record if self.collectors else self.recorder.record
+            await record(Notice(WORKTREE, str(error)))
+            return None
+
+    def _make_result(self, failure: Failure | None, changes: WorktreeChanges | None) -> RunResult:
         spec, collectors, attempts = self.spec, self.collectors, self._attempts
         if self._current:  # the run was cancelled in the middle of an attempt
             attempts = [*attempts, structs.replace(self._current, failure=failure)]
@@ -314,6 +336,7 @@ class ActiveRun:
                 dropped_bytes=sum(collector.dropped_bytes for collector in collectors),
                 process=last.process,
                 sandbox=spec.sandbox.report,
+                worktree=changes,
                 notices=(*spec.notices, *(notice for collector in collectors for notice in collector.notices)),
             ),
         )

@@ -55,6 +55,14 @@ def child_context(call: CallContext, spec: RunSpec, max_depth: int, toolset: str
     )
 
 
+def move_context(call: CallContext, spec: RunSpec) -> CallContext:
+    """Return the context of the calls of a run in the directory it really works in: its worktree, if it has one."""
+    if call.cwd == spec.cwd:
+        return call
+    roots = call.roots and (*call.roots, spec.cwd)
+    return structs.replace(call, cwd=spec.cwd, roots=roots, lineage=spec.lineage)
+
+
 def with_prompt_as_ancestor(call: CallContext, spec: RunSpec) -> CallContext:
     """Return the call of a run whose prompt is more than its task: it may not delegate the whole prompt, either."""
     lineage = call.lineage

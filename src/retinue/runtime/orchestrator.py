@@ -23,14 +23,22 @@ from retinue.runtime.active_run import ABORTED, ActiveRun, RunControl
 from retinue.runtime.attempts import run_attempts
 from retinue.runtime.budgets import ConversationBudgets
 from retinue.runtime.concurrency import MAX_BEGUN, RunIntake, RunShare, SpawnCount
-from retinue.runtime.delegation import DelegatingRun, DelegationRegistry, create_token, with_prompt_as_ancestor
+from retinue.runtime.delegation import (
+    DelegatingRun,
+    DelegationRegistry,
+    create_token,
+    move_context,
+    with_prompt_as_ancestor,
+)
 from retinue.runtime.event_bus import EventBus, EventSubscription
 from retinue.runtime.executor import Executor
+from retinue.runtime.isolation import RunWorktree, enter_worktree
 from retinue.runtime.planner import AdmittedCall, PlannedRun, Planner
 from retinue.runtime.recorder import EventRedactor, Recorder, shown_spec
 from retinue.runtime.run_registry import ActiveRuns
 from retinue.runtime.validation import busy_session
 from retinue.sessions.store import LocalSessionStore, SessionStore, SessionSummary, StoredEvents
+from retinue.worktrees.store import WorktreeStore
 
 CLOSE_TIMEOUT = 10.0
 """Seconds the last runs have to end on close: as long as a stubborn process tree takes."""
@@ -58,12 +66,14 @@ class Orchestrator:
         redactor: Redactor,
         get_control_address: Callable[[], str | None],
         make_delegation: Callable[[Orchestrator, DelegatingRun], Delegation],
+        worktrees: WorktreeStore,
     ) -> None:
         self._planner = planner
         self._executor = executor
         self._store = store
         self._local_store = store if isinstance(store, LocalSessionStore) else None
         self._bus = bus
+        self._worktrees = worktrees
         self._redactor = redactor
         self._get_control_address = get_control_address
         self._slots: dict[int, anyio.Semaphore] = {}
@@ -255,7 +265,7 @@ class Orchestrator:
                 tools = tuple(tool for tool in grant.tools if not is_delegation(tool))
                 grant = structs.replace(grant, tools=tools, removed=(*grant.removed, *removed))
                 notices = (*notices, NO_CALLBACK_SOCKET)
-        return structs.replace(
+        spec = structs.replace(
             spec,
             run=run,
             session=spec.session or run,
@@ -264,6 +274,7 @@ class Orchestrator:
             grant=grant,
             notices=notices,
         )
+        return enter_worktree(spec, self._worktrees)
 
     async def _run(self, planned: PlannedRun, spec: RunSpec, share: RunShare, call_control: RunControl) -> RunResult:
         """Run one planned task from acceptance to its stored end, also if the caller is cancelled meanwhile."""
@@ -285,7 +296,7 @@ class Orchestrator:
             try:
                 if planned.failure:
                     await run.refuse()
-                end = planned.failure or await run.start()
+                end = planned.failure or await run.start() or await run.worktree.open()
                 if not end:
                     end = await run_attempts(run, self.delegation.wrap(run, self._executor.execute))
             except anyio.get_cancelled_exc_class() as error:
@@ -312,7 +323,7 @@ class Orchestrator:
         secrets = [*spec.secrets.values(), *([spec.callback.token] if spec.callback else ())]
         redactor = EventRedactor(self._redactor.with_secrets(secret.reveal() for secret in secrets))
         parent = self.delegation.get(spec.lineage.parent_run)
-        child_context = planned.child_context
+        child_context = planned.child_context and move_context(planned.child_context, spec)
         if child_context and spec.prompt != planned.spec.prompt:
             child_context = with_prompt_as_ancestor(child_context, spec)
         return ActiveRun(
@@ -323,6 +334,7 @@ class Orchestrator:
             recorder=Recorder(spec, record, self._bus, redactor),
             store=self._store,
             child_context=child_context,
+            worktree=RunWorktree(self._worktrees, spec),
         )
 
     def _refused(self, spec: RunSpec, failure: Failure) -> RunResult:

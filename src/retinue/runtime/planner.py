@@ -37,6 +37,7 @@ from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.delegation import DelegationTools, child_context
+from retinue.runtime.isolation import WorkFolder, plan_work_folder
 from retinue.runtime.model_choice import apply_choices
 from retinue.runtime.sandboxing import SandboxPlanner
 from retinue.runtime.validation import (
@@ -55,6 +56,7 @@ from retinue.runtime.validation import (
     validate_tasks,
 )
 from retinue.sessions.store import SessionStore, SessionSummary
+from retinue.worktrees.store import WorktreeStore
 
 if TYPE_CHECKING:
     from retinue.agents.sqlite_index import AgentIndex
@@ -107,7 +109,7 @@ class _TaskDraft(Struct, kw_only=True):
     task: Task
     found: Agent | Failure
     agent: AgentProfile
-    cwd: str
+    place: WorkFolder
     previous: SessionSummary | None
     """The session it continues."""
     limits: Limits
@@ -131,6 +133,10 @@ class _TaskDraft(Struct, kw_only=True):
     output_schema: Mapping[str, Any] | None = None
 
     @property
+    def cwd(self) -> str:
+        return self.place.cwd
+
+    @property
     def session(self) -> str:
         return self.previous.session if self.previous else ""
 
@@ -147,6 +153,7 @@ class Planner:
         state: Path,
         environ: Mapping[str, str],
         delegation_tools: DelegationTools,
+        worktrees: WorktreeStore,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -157,6 +164,7 @@ class Planner:
         self._delegation_tools = delegation_tools
         hidden = (state, config_folder(environ), runtime_folder(environ))
         self._sandboxes = SandboxPlanner(environ, tuple(str(folder) for folder in hidden if folder))
+        self._worktrees = worktrees
         self._environments: dict[tuple[object, ...], Mapping[str, str]] = {}
         """Environments of child processes; runs with the same environment share one mapping."""
 
@@ -166,7 +174,7 @@ class Planner:
         Raises:
             RefusedError: `depth_exceeded` or `disabled`, in this order.
         """
-        cwd = Path(call.cwd)
+        cwd = self._project_folder(call)
         found = self._settings.resolve(call.toolset, cwd, call.settings)
         settings, limits = found.settings, (found.settings.max_depth, call.max_depth)
         max_depth = min(limit for limit in limits if limit is not None)
@@ -183,8 +191,12 @@ class Planner:
 
     def load_agents(self, call: CallContext) -> AgentSet:
         """Return the agents that can be called from the directory of the call; update the index of a vault."""
-        cwd = Path(call.cwd)
+        cwd = self._project_folder(call)
         return self._load_agents(cwd, self._settings.resolve(call.toolset, cwd, call.settings).settings)
+
+    def _project_folder(self, call: CallContext) -> Path:
+        """Return where settings and agents of a call are: those of a worktree are the project's own."""
+        return Path(self._worktrees.find_source(call.cwd))
 
     def _load_agents(self, cwd: Path, settings: Settings) -> AgentSet:
         vault = Path(settings.vault) if settings.vault else None
@@ -229,7 +241,8 @@ class Planner:
         if session is None or summary is None:  # the second, where the id was claimed and no run has begun
             raise session_not_found_error(task.session)
         if call.scoped_sessions:
-            validate_session_scope(summary, task, task.cwd or call.cwd)
+            source = self._worktrees.find_source(summary.cwd)
+            validate_session_scope(structs.replace(summary, cwd=source), task, task.cwd or call.cwd)
         if await self._store.is_locked(session):
             raise RefusedError(busy_session(task.session))
         return summary
@@ -246,18 +259,20 @@ class Planner:
         call, cwd = admitted.call, task.cwd or admitted.call.cwd
         chosen = apply_choices(task, agent, admitted.settings, admitted.explicit_settings)
         agent = agent if isinstance(chosen, Failure) else chosen
+        place = await plan_work_folder(
+            task, agent, cwd, previous, admitted.settings, admitted.explicit_settings, self._worktrees
+        )
+        problem = next((each for each in (place, chosen) if isinstance(each, Failure)), None)
         draft = _TaskDraft(
             task=task,
             found=found,
             agent=agent,
-            cwd=cwd,
+            place=WorkFolder(cwd, cwd) if isinstance(place, Failure) else place,
             previous=previous,
             limits=_resolve_limits(task, agent, admitted),
             lineage=_child_lineage(call, agent, task, cwd, previous),
         )
-        failure = await self._complete_draft(draft, admitted, agent_set)
-        if failure is None and isinstance(chosen, Failure):
-            failure = chosen
+        failure = await self._complete_draft(draft, admitted, agent_set) or problem
         spec = _build_spec(draft, admitted)
         max_child_depth = _max_child_depth(agent, admitted)
         return PlannedRun(
@@ -280,7 +295,9 @@ class Planner:
         if isinstance(found, Failure):
             return found
         engine = self._select_engine(draft, admitted, has_key=found.api_key is not None)
-        failure = validate_cwd(draft.cwd, call.roots) or find_self_delegation(call, agent, draft.task, draft.cwd)
+        failure = validate_cwd(draft.place.source, call.roots) or find_self_delegation(
+            call, agent, draft.task, draft.cwd
+        )
         if isinstance(engine, Failure):
             return failure or engine
         draft.engine = engine
@@ -489,6 +506,7 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         native_session=draft.native_session,
         native_folder=draft.native_folder,
         cwd=draft.cwd,
+        worktree=draft.place.worktree,
         engine=engine.name if engine else "",
         model=draft.model,
         grant=draft.grant,

@@ -165,6 +165,8 @@ def _choice_problem(task: Task) -> str | None:
         return f"has an invalid model: write it as provider/model, at most {MAX_MODEL_CHARS} characters"
     if effort is not None and effort not in THINKING_LEVELS:
         return f"has the effort {effort[:20]!a}: it must be one of {', '.join(THINKING_LEVELS)}"
+    if task.isolation not in {None, "none", "worktree"}:
+        return f"has the isolation {str(task.isolation)[:20]!a}: it must be worktree or none"
     return None
 
 

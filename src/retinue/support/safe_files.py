@@ -1,4 +1,7 @@
-"""Read files that others wrote: regular ones only, bounded, never waiting for the other end of a pipe. Lock files."""
+"""Read files that others wrote: regular ones only, bounded, never waiting for the other end of a pipe.
+
+Also write private files as a whole, and lock files.
+"""
 
 from __future__ import annotations
 
@@ -56,6 +59,21 @@ def read_regular_file(path: str | Path, limit_bytes: int, *, follow_link: bool =
     if len(content) > limit_bytes:
         raise FileTooLargeError(len(content))
     return content
+
+
+def write_private_file(path: Path, content: bytes) -> None:
+    """Write a file completely or not at all, readable by the user only."""
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def resolve_path(path: Path) -> Path:

@@ -40,6 +40,7 @@ from retinue.toolsets.task_choices import (
     structured_details,
     structured_value,
     unapplied_notices,
+    worktree_notices,
 )
 
 SPAWN_TOOL, INFO_TOOL = "spawn_subagent", "agent_info"
@@ -155,7 +156,8 @@ class NestedToolset(OrchestratedToolset):
             )
         except RefusedError as refusal:
             return self.refusal_result(refusal.failure, call, SPAWN_TOOL, mode)
-        return self.append_notices(_render_answer(results, plan), (*notices, *unapplied_notices(plan, results)))
+        late = (*unapplied_notices(plan, results), *worktree_notices(results))
+        return self.append_notices(_render_answer(results, plan), (*notices, *late))
 
     async def describe_agent(
         self, arguments: Any, call: CallContext, update: OnPartialResult | None = None

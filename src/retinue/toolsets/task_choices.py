@@ -1,4 +1,4 @@
-"""The choices of a call for each of its tasks: an output schema; model and effort where the user lists models."""
+"""The choices of a call for each task: output schema, worktree; model and effort where the user lists models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from retinue.config.settings import Settings
 from retinue.model.providers import THINKING_LEVELS
-from retinue.model.results import RunResult
+from retinue.model.results import RunResult, describe_changes
 from retinue.model.tasks import Mode, Plan
 from retinue.output.schemas import OutputSchemaError, decode_schema
 from retinue.output.untrusted_text import map_strings, strip_control_characters
@@ -18,6 +18,11 @@ CHOICE_FIELDS: JsonObject = {
     "outputSchema": {"type": "object", "description": "JSON Schema of the result; the result is then JSON"},
     "model": {"type": "string"},
     "effort": {"type": "string"},
+    "isolation": {
+        "type": "string",
+        "enum": ["worktree"],
+        "description": "Work in a git worktree of its own; changes are committed on a branch",
+    },
 }
 """The fields of a task's choices, accepted whether or not they are offered."""
 CHOICE_NOUNS = {"outputSchema": "a JSON Schema"}
@@ -25,7 +30,7 @@ CHOICE_NOUNS = {"outputSchema": "a JSON Schema"}
 
 def offered_choices(settings: Settings) -> JsonObject:
     """Return the schemas of the choices that a call may make under these settings."""
-    schema = {"outputSchema": CHOICE_FIELDS["outputSchema"]}
+    schema = {name: CHOICE_FIELDS[name] for name in ("outputSchema", "isolation")}
     if not settings.models:
         return schema
     allowed = f"Model to use instead of the agent's own, one of {', '.join(settings.models)}"
@@ -54,6 +59,7 @@ def decode_choices(fields: JsonObject) -> dict[str, Any]:
         "output_schema": fields.get("outputSchema"),
         "model": fields.get("model"),
         "effort": fields.get("effort"),
+        "isolation": fields.get("isolation"),
     }
 
 
@@ -63,6 +69,14 @@ def unapplied_notices(plan: Plan, results: Sequence[RunResult]) -> Iterator[str]
         if named := ", ".join(describe_unapplied_choices(task, result.actual.not_applied)):
             which = f"Task {number}: " if len(plan.tasks) > 1 else ""
             yield f"{which}The {result.actual.engine} engine did not apply {named}"
+
+
+def worktree_notices(results: Sequence[RunResult]) -> Iterator[str]:
+    """Yield a sentence for each task whose changes are on a branch of their own."""
+    for number, result in enumerate(results, 1):
+        if changes := result.actual.worktree:
+            which = f"Task {number}: " if len(results) > 1 else ""
+            yield f"{which}{describe_changes(changes)}"
 
 
 def structured_value(result: RunResult) -> Any:

@@ -107,3 +107,11 @@ def _list_items(rows: Iterable[tuple[str, str]], incomplete: str) -> list[Comple
         for value, text in rows
         if value.startswith(incomplete)
     ]
+
+
+def complete_worktrees(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+    """Return the worktrees of runs, with their agents and tasks."""
+    from retinue.client import Retinue
+
+    found = Retinue().worktrees.list_all()
+    return _list_items(((each.id, f"{each.agent}: {each.task}") for each in found), incomplete)

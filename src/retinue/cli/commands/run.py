@@ -45,6 +45,7 @@ class PlanFileTask(Struct, frozen=True):
     output_schema: dict[str, Any] | None = msgspec.field(default=None, name="outputSchema")
     model: str | None = None
     effort: str | None = None
+    isolation: str | None = None
 
 
 class PlanFile(Struct, frozen=True):
@@ -78,7 +79,7 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
 
 
 def _build_task(number: int, entry: PlanFileTask, profile: str | None, unknown: Sequence[str]) -> Task:
-    for field in ("name", "agent", "profile", "cwd", "resume", "model", "effort"):
+    for field in ("name", "agent", "profile", "cwd", "resume", "model", "effort", "isolation"):
         if _is_empty(getattr(entry, field)):
             raise InvalidInputError(f"Task {number} has an empty {field}. Remove {field}, or give it a value.")
     for one, other in (("agent", "profile"), ("prompt", "task")):
@@ -99,6 +100,7 @@ def _build_task(number: int, entry: PlanFileTask, profile: str | None, unknown: 
         output_schema=entry.output_schema,
         model=entry.model,
         effort=entry.effort,
+        isolation=entry.isolation,
     )
 
 
@@ -130,8 +132,8 @@ FILE is JSON, - for stdin:
              {"agent": "tester", "prompt": "What is untested?", "timeout": 120}]}
 
 A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session), model,
-effort, outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head", "tail"}. A profile
-beside tasks applies to tasks without an agent."""
+effort, isolation (worktree), outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head",
+"tail"}. A profile beside tasks applies to tasks without an agent."""
 
 
 @click.command(

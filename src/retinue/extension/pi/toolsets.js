@@ -165,6 +165,13 @@ export const TOOLSETS = {
                 "outputSchema": {
                   "type": "object",
                   "description": "JSON Schema of the result; the result is then JSON"
+                },
+                "isolation": {
+                  "type": "string",
+                  "enum": [
+                    "worktree"
+                  ],
+                  "description": "Work in a git worktree of its own; changes are committed on a branch"
                 }
               },
               "required": [
@@ -268,6 +275,13 @@ export const TOOLSETS = {
             "type": "object",
             "description": "JSON Schema of the result; the result is then JSON"
           },
+          "isolation": {
+            "type": "string",
+            "enum": [
+              "worktree"
+            ],
+            "description": "Work in a git worktree of its own; changes are committed on a branch"
+          },
           "tasks": {
             "type": "array",
             "minItems": 1,
@@ -297,6 +311,13 @@ export const TOOLSETS = {
                 "outputSchema": {
                   "type": "object",
                   "description": "JSON Schema of the result; the result is then JSON"
+                },
+                "isolation": {
+                  "type": "string",
+                  "enum": [
+                    "worktree"
+                  ],
+                  "description": "Work in a git worktree of its own; changes are committed on a branch"
                 }
               },
               "required": [

@@ -21,6 +21,7 @@ MAX_QUERY_BYTES = 8 * 1024
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 BoundedName = Annotated[str, Meta(min_length=1, max_length=200)]
 Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+Isolation = Literal["none", "worktree"]
 BoundedSeconds = Annotated[float, Meta(gt=0, le=7 * 86400.0)]
 
 
@@ -46,6 +47,7 @@ class RunSettingsInput(ApiInput, frozen=True, kw_only=True):
     max_cost: Annotated[float, _setting_bounds("max_cost")] | None = None
     max_concurrency: Annotated[int, _setting_bounds("max_concurrency")] | None = None
     allow_write: bool | None = None
+    isolation: Isolation | None = None
 
     def set_values(self) -> dict[str, Any]:
         """Return the settings that are not null, by name."""
@@ -80,6 +82,7 @@ class PlanStepBody(ApiInput, frozen=True, kw_only=True):
     """JSON Schema of the result."""
     model: BoundedName | None = None
     effort: Effort | None = None
+    isolation: Isolation | None = None
 
 
 class StartPlanBody(RunSettingsInput, frozen=True, kw_only=True):
@@ -250,4 +253,5 @@ def to_task(step: StartRunBody | PlanStepBody) -> Task:
         output_schema=step.output_schema,
         model=step.model,
         effort=step.effort,
+        isolation=step.isolation,
     )

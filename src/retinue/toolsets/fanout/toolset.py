@@ -29,6 +29,7 @@ from retinue.toolsets.task_choices import (
     decode_output_schema,
     offered_choices,
     unapplied_notices,
+    worktree_notices,
 )
 from retinue.transcripts.fanout import find_latest_text, render_transcript
 
@@ -184,7 +185,8 @@ class FanoutToolset(OrchestratedToolset):
             plan, noted_call, windows.render_partial, update, windows.set_specs, admitted=admitted
         )
         answer = windows.render_final(progress, results)
-        return self.append_notices(answer, (*notices, *unapplied_notices(plan, results)))
+        late = (*unapplied_notices(plan, results), *worktree_notices(results))
+        return self.append_notices(answer, (*notices, *late))
 
     async def _read_output(self, arguments: Any, call: CallContext, _: OnPartialResult | None) -> ToolResult:
         """Return the last text of the session's latest run, or some lines of it."""

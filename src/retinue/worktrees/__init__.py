@@ -1,0 +1,1 @@
+"""Git worktrees in which runs work apart from the user's files."""
