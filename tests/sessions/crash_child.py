@@ -59,7 +59,7 @@ async def write(folder: Path, acks: int) -> None:
             recorder.record_start()
             await record.sync()
             acknowledge(recorder)
-            recorder.record(*(Text(f"{i} " + "x" * 200) for i in range(4)))
+            recorder.record(*(Text(f"{i} " + "x" * 500) for i in range(2)))
             recorder.record_end()
             await record.sync()
             acknowledge(recorder)

@@ -1,7 +1,4 @@
-"""A kill at any storage call loses no acknowledged event, and the next start repairs everything.
-
-Calls are skipped for speed only: with a step of 1 every single call is tested.
-"""
+"""A kill at any storage call loses no acknowledged event, and the next start repairs everything."""
 
 import os
 import shutil
@@ -9,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, Text
@@ -20,6 +18,9 @@ pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked"),
 ]
+
+SHARES = 3
+"""Tests that share the calls of one scenario, because tests run in parallel."""
 
 
 async def read_every_event(store: JsonlStore) -> list[EventRecord]:
@@ -45,9 +46,10 @@ async def assert_sound(folder: Path, crashes: int = 1) -> None:
     assert not list((folder / "leases").glob("*"))
 
 
-async def test_kill_at_any_storage_call_loses_no_acknowledged_event(crash_lab, memory_path):
+@pytest.mark.parametrize("part", range(SHARES))
+async def test_kill_at_any_storage_call_loses_no_acknowledged_event(part, crash_lab, memory_path):
     interrupted = 0
-    for kill_at in range(1, 1000, 7):
+    for kill_at in range(1 + part, 1000, SHARES):
         folder = memory_path / str(kill_at)
         answer = crash_lab.run("write", folder, kill_at)
         store = JsonlStore(folder)
@@ -64,12 +66,12 @@ async def test_kill_at_any_storage_call_loses_no_acknowledged_event(crash_lab, m
             assert answer["status"] == 0
             break
     assert kill_at > 100
-    assert interrupted > 5
+    assert interrupted > 5 / SHARES
 
 
 async def test_killed_recovery_is_completed_by_the_next_recovery(crash_lab, memory_path):
     broken = make_broken_state(crash_lab, memory_path)
-    for kill_at in range(1, 200, 2):
+    for kill_at in range(1, 200):
         folder = memory_path / "again"
         shutil.copytree(broken, folder)
         answer = crash_lab.run("recover", folder, kill_at)
@@ -84,9 +86,40 @@ async def test_killed_recovery_is_completed_by_the_next_recovery(crash_lab, memo
     assert kill_at > 5
 
 
+async def test_recovery_killed_twice_reaches_the_state_of_one_that_was_not(crash_lab, memory_path):
+    broken = make_broken_state(crash_lab, memory_path)
+    clean = memory_path / "clean"
+    shutil.copytree(broken, clean)
+    await JsonlStore(clean).recover()
+    expected = await read_every_event(JsonlStore(clean))
+    depths = 0
+    for first in range(1, 200, 4):
+        for second in range(1, 200):
+            folder = memory_path / f"again-{first}-{second}"
+            shutil.copytree(broken, folder)
+            is_killed = crash_lab.run("recover", folder, first)["killed"]
+            is_killed_again = is_killed and crash_lab.run("recover", folder, second)["killed"]
+            await JsonlStore(folder).recover()
+            found = await read_every_event(JsonlStore(folder))
+            assert [without_time(record) for record in found] == [without_time(record) for record in expected]
+            await assert_sound(folder, crashes=3)
+            shutil.rmtree(folder)
+            depths += is_killed_again
+            if not is_killed_again:
+                break
+        if not is_killed:
+            break
+    assert depths > 25
+
+
+def without_time(record: EventRecord) -> EventRecord:
+    """Return the record as written at the epoch: recovery stamps the end it writes."""
+    return structs.replace(record, time=0.0)
+
+
 async def test_kill_while_resuming_leaves_a_resumable_session(crash_lab, memory_path):
     broken = make_broken_state(crash_lab, memory_path)
-    for kill_at in range(1, 200, 5):
+    for kill_at in range(1, 200):
         folder = memory_path / "again"
         shutil.copytree(broken, folder)
         answer = crash_lab.run("resume", folder, kill_at)
@@ -109,7 +142,7 @@ async def test_kill_while_pruning_leaves_sessions_whole_or_deleted(scenario, cra
     whole = memory_path / "whole"
     crash_lab.run("write", whole)
     before = {summary.session: summary for summary in await JsonlStore(whole).list()}
-    for kill_at in range(1, 300, 5):
+    for kill_at in range(1, 300):
         folder = memory_path / "again"
         shutil.copytree(whole, folder)
         answer = crash_lab.run(scenario, folder, kill_at)

@@ -158,7 +158,7 @@ class RecordWriter:
             # The kernel may have dropped the pages: a later successful sync proves nothing.
             self.error = work.error
             self._lasting_fault = self._lasting_fault or faults.not_synced_failure(work.error, self.path)
-        elif self._file is not None and os.fstat(self._file).st_nlink == 0:
+        elif self._file is not None and not _has_entry(self._file):
             self._lasting_fault = self._lasting_fault or faults.lost_failure(self.path)
         if work.unreached is not None:
             self._new_entries = True
@@ -262,6 +262,13 @@ class RecordWriter:
             else:
                 remaining.append(line)
         self._pending = remaining
+
+
+def _has_entry(descriptor: int) -> bool:
+    """Return whether an open file is still in a folder."""
+    with contextlib.suppress(OSError):  # a file server may have forgotten it
+        return os.fstat(descriptor).st_nlink > 0
+    return False
 
 
 def fsync_files(work: Sequence[UnsyncedFiles]) -> None:
