@@ -13,7 +13,7 @@ WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); n=$$((n + n / 2)); [ $$n -lt
 # Without byte code imports are two to five times slower.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-hosts check format docs docs-site bench lock clean
+.PHONY: help demo test test-hosts check format docs docs-site bench chaos lock clean
 .DEFAULT_GOAL := help
 
 help: ## List these commands
@@ -47,11 +47,15 @@ docs-site: $(SITE)/.installed ## Build the documentation site in build/docs/site
 bench: $(VENV)/.dev ## Measure speed and memory against a floor in the same run
 	$(BIN)/python -m benchmarks
 
+chaos: $(VENV)/.dev $(TOOLS)/chaos/.installed ## Attack Retinue for CHAOS_MINUTES (5) with CHAOS_SEED, and print what held
+	$(BIN)/python -m chaos $(CHAOS)
+
 lock: $(VENV)/.dev ## Pin the newest dependencies, with hashes and without addresses
 	$(BIN)/python -m pip install -q pip-tools
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o runtime.txt build.in ../pyproject.toml
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) --extra claude -o dev.txt dev.in build.in ../pyproject.toml
 	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o site.txt site.in
+	cd requirements && ../$(BIN)/pip-compile $(LOCK) -o chaos.txt chaos.in
 	$(BIN)/python $(REAL)/install.py --lock
 	$(BIN)/python -m tests.servers.mcp.install --lock
 	$(BIN)/python -m tests.hosts.install --lock
@@ -99,4 +103,10 @@ $(TOOLS)/.axe: $(DASHBOARD)/axe.py $(wildcard $(DASHBOARD)/axe/*) | $(VENV)/.dev
 $(SITE)/.installed: requirements/site.txt
 	$(PYTHON) -m venv $(SITE)
 	$(SITE)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/site.txt
+	@touch $@
+
+# Schemathesis, for `make chaos` only.
+$(TOOLS)/chaos/.installed: requirements/chaos.txt
+	$(PYTHON) -m venv $(TOOLS)/chaos
+	$(TOOLS)/chaos/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/chaos.txt
 	@touch $@

@@ -1,0 +1,1 @@
+"""Attacks on Retinue from outside: `python -m chaos`, or `make chaos`. See docs/reliability.md."""
