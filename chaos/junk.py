@@ -13,10 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
+from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from tests.support.fake_pi import action, encode_script, install_fake_pi
 
-from chaos.attack import Attack, environment
+from chaos.attack import EXIT_TIMEOUT, Attack, environment
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.ipc.client import open_connection
@@ -116,7 +117,11 @@ async def junk_to_a_process(
 ) -> list[str]:
     """Write junk to a server's stdin, then a good message; every line of its stdout must be JSON."""
     command = [sys.executable, "-m", "retinue", *arguments, "--engine", "offline"]
-    process = await anyio.open_process(command, cwd=home, env=environment(home), stderr=DEVNULL)
+    async with await anyio.open_process(command, cwd=home, env=environment(home), stderr=DEVNULL) as process:
+        return await _write_junk_to(process, attack, good, is_answer)
+
+
+async def _write_junk_to(process: Process, attack: Attack, good: Any, is_answer: Callable[[Any], bool]) -> list[str]:
     assert process.stdin
     assert process.stdout
     answers = BufferedByteReceiveStream(process.stdout)
@@ -138,6 +143,8 @@ async def junk_to_a_process(
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(read_answers)
+            # The first message decides which protocol an MCP server speaks on this connection.
+            await process.stdin.send(json.dumps({**good, "id": "first"}).encode() + b"\n")
             for _ in range(LINES):
                 await process.stdin.send(make_junk(attack.choose) + b"\n")
             await process.stdin.send(json.dumps(good).encode() + b"\n")
@@ -145,10 +152,8 @@ async def junk_to_a_process(
         problems.append(f"the server ended with exit code {process.returncode}")
     finally:
         await process.stdin.aclose()
-        with anyio.move_on_after(10, shield=True):
+        with anyio.move_on_after(EXIT_TIMEOUT, shield=True):
             await process.wait()
-        if process.returncode is None:
-            process.kill()
     return problems
 
 

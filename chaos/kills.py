@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from subprocess import DEVNULL
 
 import anyio
 from anyio.abc import Process
@@ -57,18 +57,18 @@ async def _kill_one(attack: Attack, home: Path, prefix: tuple[str, ...]) -> tupl
     """Kill one Retinue, check what is left of it; return the seconds of its cleanup, its events and its runs."""
     install_fake_pi(home / "bin")
     mark = f"{attack.choose.randrange(10**6, 10**7)}.{attack.choose.randrange(10**6, 10**7)}"
-    seed, owner = attack.choose.getrandbits(32), attack.choose.choice([[], ["owner"]])
+    seed = attack.choose.getrandbits(32)
     moment = attack.choose.uniform(0.0, 2.5)
-    command = [*prefix, sys.executable, "-m", "chaos.victim", str(home), mark, str(seed), *owner]
-    process = await anyio.open_process(command, env=environment(home), stderr=subprocess.PIPE)
+    command = [*prefix, sys.executable, "-m", "chaos.victim", str(home), mark, str(seed)]
     output = bytearray()
-    await _read_for(START_TIMEOUT, process, output, at_least=1)
-    await _read_for(moment, process, output)
-    process.send_signal(signal.SIGKILL)
-    await _read_for(DRAIN_TIMEOUT, process, output)
-    await process.wait()
+    opened = await anyio.open_process(command, env=environment(home), stdin=DEVNULL, stderr=DEVNULL)
+    async with opened as process:
+        await _read_for(START_TIMEOUT, process, output, at_least=1)
+        await _read_for(moment, process, output)
+        process.send_signal(signal.SIGKILL)
+        await _read_for(DRAIN_TIMEOUT, process, output)
     if attack.is_control:
-        subprocess.Popen(["sleep", mark], start_new_session=True)
+        await anyio.run_process(["sh", "-c", f"setsid sleep {mark} >/dev/null 2>&1 &"])
         output += b'["%s","%s",1,false]\n' % (b"0" * 32, b"0" * 32)
     left, seconds = await count_left(mark, within=1.0 if attack.is_control else EXIT_TIMEOUT)
     left += (await count_left(str(home / "bin")))[0]

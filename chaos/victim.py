@@ -1,6 +1,6 @@
 """A Retinue to be killed: run pi stand-ins that start daemons, and print every event once it is shown.
 
-python chaos/victim.py HOME MARK SEED [owner]       `owner`: as the command line, which owns its process
+python -m chaos.victim HOME MARK SEED
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def choose_script(choose: random.Random, mark: str) -> str:
     return encode_script(*actions, *ending)
 
 
-async def main(home: Path, mark: str, seed: int, *, owns_process: bool) -> None:
+async def main(home: Path, mark: str, seed: int) -> None:
     choose = random.Random(seed)
     retinue = Retinue(
         environ=environment(home),
@@ -44,7 +44,6 @@ async def main(home: Path, mark: str, seed: int, *, owns_process: bool) -> None:
         state=home / "state",
         engine="pi",
         settings={"max_concurrency": PARALLEL, "extend_timeout_debounce": 0},
-        owns_process=owns_process,
     )
     async with retinue, retinue.events(deltas=False) as events, anyio.create_task_group() as runs:
         limiter = anyio.Semaphore(PARALLEL)
@@ -68,4 +67,4 @@ async def main(home: Path, mark: str, seed: int, *, owns_process: bool) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(lambda: main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), owns_process="owner" in sys.argv[4:]))
+    anyio.run(lambda: main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -15,9 +15,10 @@ import anyio
 from anyio.abc import SocketAttribute
 from msgspec import Struct
 
-from chaos.attack import Attack, environment
+from chaos.attack import EXIT_TIMEOUT, Attack, environment
 
 API = "/api/v1"
+START_TIMEOUT = 60.0
 ANSWER_TIMEOUT = 20.0
 MAX_ANSWER_BYTES = 1 << 20
 SCHEMATHESIS = Path(".tools/chaos/bin/schemathesis")
@@ -82,21 +83,19 @@ def read_status(answer: bytes) -> int:
 async def open_server(home: Path) -> AsyncIterator[RunningServer]:
     """Start `retinue serve` on any free port of the loopback interface."""
     command = [sys.executable, "-m", "retinue", "serve", "--port", "0", "--json", "--engine", "offline"]
-    process = await anyio.open_process(command, cwd=home, env=environment(home), stderr=subprocess.DEVNULL)
-    assert process.stdout
-    try:
+    async with await anyio.open_process(
+        command, cwd=home, env=environment(home), stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout
         output = b""
-        with anyio.fail_after(60):
+        with anyio.fail_after(START_TIMEOUT):
             while b"\n" not in output:
                 output += await process.stdout.receive()
         started: dict[str, Any] = json.loads(output)
         yield RunningServer(started["port"], Path(started["tokenFile"]).read_text().strip())
-    finally:
         process.terminate()
-        with anyio.move_on_after(20, shield=True):
+        with anyio.move_on_after(EXIT_TIMEOUT):
             await process.wait()
-        if process.returncode is None:
-            process.kill()
 
 
 def make_requests(server: RunningServer, attack: Attack) -> Iterator[tuple[str, bytes]]:
