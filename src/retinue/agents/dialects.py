@@ -62,9 +62,7 @@ DIALECT_RULES: Mapping[AgentDialect, DialectRules] = {
     AgentDialect.MARKDOWN: DialectRules(),
     AgentDialect.CLAUDE: DialectRules(subtracts_denied=True, has_subfolders=True),
     AgentDialect.NAMED: DialectRules(required_fields=(frozenset({"name"}),)),
-    AgentDialect.PROMPT: DialectRules(
-        required_fields=(frozenset({"name"}), frozenset({"tools", "denied_tools"})),
-    ),
+    AgentDialect.PROMPT: DialectRules(required_fields=(frozenset({"name"}), frozenset({"tools", "denied_tools"}))),
     AgentDialect.FOLDER: DialectRules(),
 }
 

@@ -87,9 +87,7 @@ def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderConte
     """Return the current files of the folder, up to the limit, without opening any."""
     origin = folder.origin
     scan = _DirectoryScan(
-        limit,
-        deep=DIALECT_RULES[origin.dialect].has_subfolders,
-        workspaces=origin.dialect is AgentDialect.FOLDER,
+        limit, deep=DIALECT_RULES[origin.dialect].has_subfolders, workspaces=origin.dialect is AgentDialect.FOLDER
     )
     try:
         if not _is_folder(folder.path):

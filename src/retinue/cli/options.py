@@ -274,9 +274,7 @@ def _describe_range(low: float | None, high: float | None) -> str:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
 quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only answers and errors.")
 cwd_option = click.option(
-    "--cwd",
-    type=click.Path(exists=True, file_okay=False),
-    help="Working directory.  [default: current directory]",
+    "--cwd", type=click.Path(exists=True, file_okay=False), help="Working directory.  [default: current directory]"
 )
 
 
@@ -303,16 +301,9 @@ _RUN_OPTIONS = (
     ),
     click.option("--max-turns", type=WholeNumberType(1), metavar="N", help="Maximum assistant messages of a run."),
     click.option(
-        "--max-cost",
-        type=AmountType(0, min_open=True),
-        metavar="USD",
-        help="Maximum cost of a run in US dollars.",
+        "--max-cost", type=AmountType(0, min_open=True), metavar="USD", help="Maximum cost of a run in US dollars."
     ),
-    click.option(
-        "--allow-write/--no-allow-write",
-        default=None,
-        help="Allow agents tools that write or execute.",
-    ),
+    click.option("--allow-write/--no-allow-write", default=None, help="Allow agents tools that write or execute."),
     click.option(
         "--isolation",
         type=click.Choice(["none", "worktree"]),

@@ -83,11 +83,7 @@ WorkResult = TypeVar("WorkResult")
 
 
 async def run_watched(
-    retinue: Retinue,
-    work: Callable[[], Awaitable[WorkResult]],
-    view: EventView,
-    toolset: str,
-    options: RunOptions,
+    retinue: Retinue, work: Callable[[], Awaitable[WorkResult]], view: EventView, toolset: str, options: RunOptions
 ) -> WorkResult:
     """Run `work` in an open Retinue, send its events to the view, and stop its runs on a signal.
 

@@ -18,7 +18,7 @@ DELEGATION_TOOL_NAMES = frozenset(
         "list_subagent_profiles",
         "spawn_subagent",
         "agent_info",
-    },
+    }
 )
 """Tools that start or look into other runs; Claude's `Task` and `Agent` are `subagent` here."""
 

@@ -171,10 +171,7 @@ class ActiveRun:
         for notice in self.spec.notices:
             await self.recorder.record(Notice("planning", notice))
         self._guards = create_guards(
-            self.spec.limits,
-            anyio.current_time(),
-            self.budget,
-            has_output_schema=self.spec.output_schema is not None,
+            self.spec.limits, anyio.current_time(), self.budget, has_output_schema=self.spec.output_schema is not None
         )
         return None
 

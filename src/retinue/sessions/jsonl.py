@@ -286,13 +286,7 @@ class JsonlStore:
     def _make_owner(self, session: str, run: str, control: str | None = None) -> LeaseOwner:
         host, boot = self._host_and_boot
         return LeaseOwner(
-            session=session,
-            run=run,
-            pid=os.getpid(),
-            host=host,
-            boot=boot,
-            started=self._clock(),
-            control=control,
+            session=session, run=run, pid=os.getpid(), host=host, boot=boot, started=self._clock(), control=control
         )
 
     async def _open(self, owner: LeaseOwner, *, resumes: bool) -> OpenSession:

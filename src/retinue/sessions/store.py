@@ -35,10 +35,7 @@ class LeaseOwner(Struct, frozen=True, kw_only=True):
     """The control socket of the process."""
 
 
-INTERRUPTED = Failure(
-    ErrorCode.INTERRUPTED,
-    "Session was interrupted (main agent session ended unexpectedly)",
-)
+INTERRUPTED = Failure(ErrorCode.INTERRUPTED, "Session was interrupted (main agent session ended unexpectedly)")
 
 
 class SessionState(StrEnum):

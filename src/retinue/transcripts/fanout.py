@@ -164,11 +164,7 @@ class ResumeTranscript(SessionTranscript):
 
 
 async def _render_runs(
-    events: StoredEvents,
-    new_run: Callable[[], SessionTranscript],
-    *,
-    live: bool = False,
-    limit: int | None = None,
+    events: StoredEvents, new_run: Callable[[], SessionTranscript], *, live: bool = False, limit: int | None = None
 ) -> list[SessionTranscript]:
     """Return the runs of a session; where a limit of characters is given, with their newest entries."""
     runs: list[SessionTranscript] = []

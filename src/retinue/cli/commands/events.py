@@ -18,9 +18,7 @@ NO_RUNS = "There are no events yet. `retinue demo` creates some."
 
 @click.command(
     epilog=help_examples(
-        "retinue events | jq .type",
-        "retinue events 1a2b3c4d",
-        "retinue events --follow --toolset nested",
+        "retinue events | jq .type", "retinue events 1a2b3c4d", "retinue events --follow --toolset nested"
     )
 )
 @click.argument("root", type=TEXT, required=False, shell_complete=complete_sessions)

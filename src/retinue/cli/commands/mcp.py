@@ -123,9 +123,7 @@ def mcp(
     from retinue.servers.mcp.serving import MountOptions, serve_stdio_client
 
     mount = MountOptions(
-        toolsets=toolsets,
-        background=background,
-        roots=(retinue.cwd, *(str(Path(root).absolute()) for root in roots)),
+        toolsets=toolsets, background=background, roots=(retinue.cwd, *(str(Path(root).absolute()) for root in roots))
     )
     if port is None and sys.stdin is not None and sys.stdin.isatty():
         print_hint(TERMINAL_HINT)

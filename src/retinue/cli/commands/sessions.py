@@ -138,11 +138,7 @@ def describe_state(summary: SessionSummary) -> str:
     return f"{summary.latest.state} ({failure.code})" if failure else str(summary.latest.state)
 
 
-STATE_COLORS = {
-    SessionState.COMPLETED: "green",
-    SessionState.ERROR: "red",
-    SessionState.RUNNING: "cyan",
-}
+STATE_COLORS = {SessionState.COMPLETED: "green", SessionState.ERROR: "red", SessionState.RUNNING: "cyan"}
 
 
 def _state_cell(summary: SessionSummary) -> StyledCell:

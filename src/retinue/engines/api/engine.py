@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 class ApiEngine:
     """An engine that runs specs on provider APIs over one pool of connections."""
 
-    def __init__(
-        self,
-        *,
-        providers: Mapping[str, Provider] = PROVIDERS,
-    ) -> None:
+    def __init__(self, *, providers: Mapping[str, Provider] = PROVIDERS) -> None:
         self._providers = providers
         self._stack = AsyncExitStack()
         """Closes what the first run that needs it opens: the supervisor of commands, models of pydantic-ai."""

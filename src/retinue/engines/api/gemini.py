@@ -100,10 +100,7 @@ class GeminiWire:
             response = {"error" if message.is_error else "output": result_text(message, options)}
             result = {"functionResponse": {**_call_id(message.call or ""), "name": name, "response": response}}
             images = message.images if options.images else ()
-            return [
-                result,
-                *({"inlineData": {"mimeType": image.media_type, "data": image.data}} for image in images),
-            ]
+            return [result, *({"inlineData": {"mimeType": image.media_type, "data": image.data}} for image in images)]
         text: list[JsonObject] = [{"text": message.text}] if message.text else []
         calls = [{"functionCall": {**_call_id(use.id), "name": use.name, "args": use.args}} for use in message.calls]
         return [*text, *calls]

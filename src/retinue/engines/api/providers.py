@@ -193,10 +193,7 @@ PROVIDERS: Mapping[str, Provider] = {
             names=("x-ai", "grok"),
         ),
         Provider(
-            name="ollama",
-            base_url="http://127.0.0.1:11434/v1",
-            base_url_variable="OLLAMA_HOST",
-            needs_key=False,
+            name="ollama", base_url="http://127.0.0.1:11434/v1", base_url_variable="OLLAMA_HOST", needs_key=False
         ),
     )
 }
@@ -387,10 +384,7 @@ def _describe_provider(provider: Provider, environ: Mapping[str, str], *, is_cho
 
 
 def find_model_problem(
-    model: str | None,
-    provider: str | None,
-    environ: Mapping[str, str],
-    providers: Mapping[str, Provider] = PROVIDERS,
+    model: str | None, provider: str | None, environ: Mapping[str, str], providers: Mapping[str, Provider] = PROVIDERS
 ) -> Failure | None:
     """Return why a run on this model could not start; None if it can."""
     try:

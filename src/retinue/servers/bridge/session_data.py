@@ -372,16 +372,8 @@ class ViewBuilder:
             bodies.append(
                 BodyRange(start=len(lines) + 1, end=len(lines) + 1 + len(newest), earlier=len(kept) - len(newest))
             )
-            lines += [
-                head,
-                *(newest or _draw_hint(view, "(starting...)")),
-                *_draw_errors(view, MAX_ERROR_LINES),
-            ]
-            expanded += [
-                head,
-                *(kept or _draw_hint(view, "(no output)")),
-                *_draw_errors(view, self._max_lines),
-            ]
+            lines += [head, *(newest or _draw_hint(view, "(starting...)")), *_draw_errors(view, MAX_ERROR_LINES)]
+            expanded += [head, *(kept or _draw_hint(view, "(no output)")), *_draw_errors(view, self._max_lines)]
         self._drawn = drawn
         footer = self._draw_footer(views)
         return RenderedView(

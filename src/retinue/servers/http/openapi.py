@@ -216,10 +216,7 @@ def _login_operation(known: dict[type[Struct], Any]) -> dict[str, Any]:
         "security": [],
         "requestBody": {"required": True, "content": {"application/json": {"schema": known[LoginBody]}}},
         "responses": {
-            "200": {
-                "description": "Signed in.",
-                "content": {"application/json": {"schema": known[LoginResponse]}},
-            },
+            "200": {"description": "Signed in.", "content": {"application/json": {"schema": known[LoginResponse]}}},
             **_error_responses(has_body=True),
         },
     }

@@ -124,10 +124,7 @@ class ApiHandlers:
             ),
             get("/runs/{id}/events", queries.load_events, "Get a page of a run's events."),
             get(
-                "/runs/{id}/transcript",
-                self._open_transcript,
-                "Get the transcript of a run as a file.",
-                media=files,
+                "/runs/{id}/transcript", self._open_transcript, "Get the transcript of a run as a file.", media=files
             ),
             get("/runs/{id}/result", queries.load_result, "Get the answer of a run, or its output so far."),
             get("/sessions", lists.list_sessions, "List sessions, last changed first."),
@@ -141,9 +138,7 @@ class ApiHandlers:
         return [
             post("/runs", commands.start, "Start a run; responds when the run is recorded.", status=202),
             post(
-                "/runs/{id}/cancel",
-                commands.cancel,
-                "Cancel a run of any process; responds when the run has ended.",
+                "/runs/{id}/cancel", commands.cancel, "Cancel a run of any process; responds when the run has ended."
             ),
             post(
                 "/runs/{id}/resume",
