@@ -25,7 +25,7 @@ demo: $(VENV)/.runtime ## Set up and run five agents on this repository: no key,
 test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser $(TOOLS)/.axe ## Set up and run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB) and check that each sees Retinue
+test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB), uv and pipx, and check that each starts Retinue
 	REQUIRE_HOSTS=1 $(BIN)/python -m pytest -v $(HOSTS)/test_programs.py $(wildcard $(HOSTS)/test_in_*.py)
 
 check: $(VENV)/.dev ## Check format, lint, types, layers and vocabulary

@@ -49,8 +49,8 @@ def test_get_prints_the_value_that_applies_and_its_source(cli, file):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("set", "timout", "5"), "Unknown setting: timout. Did you mean timeout?"),
-        (("get", "timout"), "Unknown setting: timout. Did you mean timeout?"),
+        (("set", "timout", "5"), "Unknown setting: timout. Did you mean timeout?\n"),
+        (("get", "timout"), "Unknown setting: timout. Did you mean timeout?\n"),
         (("set", "timeout", "soon"), "timeout = 'soon': expected seconds, e.g. 300 or 5m. Nothing was written."),
         (("set", "max_tasks", "0"), "max_tasks = '0' is out of range; 1 is used. Nothing was written."),
         (("set", "engine", "pi", "--project"), "engine is not a display setting"),

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from retinue.sessions import text_index
 from retinue.sessions.paths import StateLayout, open_private
 from retinue.sessions.search import MIN_SEARCHED_CHARS, find_match, find_summary_match, read_search_texts
-from retinue.sessions.segments import SegmentedFile
+from retinue.sessions.segments import RECORD_FILE
 from retinue.sessions.storage_errors import raise_storage_errors
 from retinue.sessions.store import (
     Conversation,
@@ -101,16 +101,19 @@ def read_stamps(sessions: Path) -> dict[str, RecordStamp]:
     found = {}
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(sessions) as entries:
         for entry in entries:
-            if entry.is_dir(follow_symlinks=False) and (status := _stat_record(Path(entry))):
+            if entry.is_dir(follow_symlinks=False) and (status := _stat_record(entry.path)):
                 found[entry.name] = RecordStamp(status.st_size, status.st_mtime_ns)
     return found
 
 
-def _stat_record(folder: Path) -> os.stat_result | None:
-    for path in (SegmentedFile(folder).newest, folder):
-        # Only the folder: claimed without a run, or killed in the middle of a rotation. Neither: just pruned.
-        with suppress(OSError):
-            return path.lstat()
+def _stat_record(folder: str) -> os.stat_result | None:
+    # Not with pathlib, which takes longer than the system: a list asks for every session.
+    for path in (f"{folder}{os.sep}{RECORD_FILE}", folder):
+        try:
+            return os.lstat(path)
+        except OSError:
+            # Only the folder: claimed without a run, or killed in the middle of a rotation. Neither: just pruned.
+            continue
     return None
 
 

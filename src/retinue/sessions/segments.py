@@ -119,10 +119,15 @@ class RecordDecoder:
 # -- files -----------------------------------------------------------------------------------------
 
 
+RECORD_STEM = "session"
+RECORD_FILE = f"{RECORD_STEM}.jsonl"
+"""The newest segment of the record of a session."""
+
+
 class SegmentedFile:
     """The segment files of one record."""
 
-    def __init__(self, folder: Path, stem: str = "session") -> None:
+    def __init__(self, folder: Path, stem: str = RECORD_STEM) -> None:
         self.folder = folder
         self.newest = folder / f"{stem}.jsonl"
         self._stem = stem

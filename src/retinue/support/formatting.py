@@ -97,6 +97,16 @@ def suggest_spelling(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]}?" if near else ""
 
 
+MAX_NAMES_BESIDE_SUGGESTION = 15
+"""Known names that a message lists although it has a suggestion."""
+
+
 def unknown_name_message(what: str, word: str, known: Collection[str], title: str = "") -> str:
-    """Return a message such as `Unknown agent: scuot. Did you mean scout? Agents: scout, coder`, with that title."""
-    return f"Unknown {what}: {word}.{suggest_spelling(word, known)} {title or f'{what.title()}s'}: {', '.join(known)}"
+    """Return a message such as `Unknown agent: scuot. Did you mean scout? Agents: scout, coder`, with that title.
+
+    A long list is left out where the suggestion is enough.
+    """
+    suggestion = suggest_spelling(word, known)
+    if suggestion and len(known) > MAX_NAMES_BESIDE_SUGGESTION:
+        return f"Unknown {what}: {word}.{suggestion}"
+    return f"Unknown {what}: {word}.{suggestion} {title or f'{what.title()}s'}: {', '.join(known)}"

@@ -144,7 +144,8 @@ def _find_setting(name: str) -> str:
         InvalidInputError: there is none of this name.
     """
     if name not in SETTING_RULES:
-        raise InvalidInputError(f"{unknown_name_message('setting', name, tuple(SETTING_RULES))}.")
+        message = unknown_name_message("setting", name, tuple(SETTING_RULES))
+        raise InvalidInputError(message if message.endswith("?") else f"{message}.")
     return name
 
 

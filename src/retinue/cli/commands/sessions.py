@@ -210,7 +210,7 @@ def _format_attempt(attempt: Attempt) -> str:
 
 def _format_usage(usage: Usage) -> str:
     cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
-    return f"{pluralize(usage.tokens, 'token')}, {pluralize(usage.turns, 'turn')}{cost}"
+    return f"{usage.tokens:,} token{'s' * (usage.tokens != 1)}, {pluralize(usage.turns, 'turn')}{cost}"
 
 
 def _render_rows(*rows: list[str]) -> list[str]:

@@ -94,7 +94,7 @@ def add_ancestors(wanted: Iterable[schemas.RunRow], rows: Iterable[schemas.RunRo
 
 INDEX_MAX_AGE = 30.0
 """Seconds until the index is refreshed although no change is known."""
-INDEX_STEPS = (0.2, 1.0)
+INDEX_STEPS = (0.1, 1.0)
 """Seconds of indexing before a partial list is answered: the first and a later one."""
 MAX_CACHED_ROWS = 20_000
 """Rows that are cached: clients load the same lists again and again."""

@@ -164,7 +164,7 @@ function Indexing({ done, total }) {
 
 function Skeleton() {
   return html`
-    <p class="unseen" role="status">Loading sessions…</p>
+    <p class="indexing" role="status"><${Icon} name="running" /> Loading sessions…</p>
     <div class="skeleton" aria-hidden="true">${[1, 2, 3, 4].map((key) => html`<i key=${key} />`)}</div>
   `;
 }

@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { useReconnected } from "./connection.js";
 import { count, dateTime, roundDuration } from "./format.js";
 import { plainText } from "./text.js";
-import { Line, Pairs } from "./untrusted-text.js";
+import { CodeLine, Line, Pairs } from "./untrusted-text.js";
 
 export function System() {
   const [found, set] = useState(null);
@@ -62,7 +62,7 @@ function Engines({ engines, auto }) {
                   ${one.available ? " ready" : " not available"}
                 </td>
                 <td>${["steers", "resumes", "nests"].filter((what) => one[what]).join(", ") || "—"}</td>
-                <td><${Line} text=${one.why ?? one.about} /></td>
+                <td><${CodeLine} text=${one.why ?? one.about} /></td>
               </tr>
             `,
           )}
@@ -86,7 +86,7 @@ function Settings({ settings, problems }) {
           : html`<p class="muted">Every setting has its default.</p>`
       }
       <p class="muted">
-        Change a setting in your config.toml, whose path ${" "}<code>retinue doctor</code> prints, or with a variable such as
+        Change a setting with ${" "}<code>retinue config set timeout 1800</code>, or with a variable such as
         ${" "}<code>RETINUE_TIMEOUT=1800</code>. The file of a project may only tighten limits.
       </p>
       <details class="fold">
@@ -120,7 +120,7 @@ function SettingTable({ rows }) {
                 <${Line} text=${formatValue(one)} />
                 ${isChanged(one) && html`<span class="muted">${` (default ${plainText(formatValue({ ...one, value: one.default }))})`}</span>`}
               </td>
-              <td><${Line} text=${one.note} /></td>
+              <td><${CodeLine} text=${one.note} /></td>
               <td class="muted"><${Line} text=${one.source} /></td>
             </tr>
           `,

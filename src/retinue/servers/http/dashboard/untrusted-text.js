@@ -11,6 +11,13 @@ export const Line = memo(({ text, kind = "" }) => {
   return html`<bdi class=${kind}>${pieces(text, { oneLine: true }).map(renderPiece)}</bdi>`;
 });
 
+// One line in which `words` between backticks are set as code.
+export function CodeLine({ text }) {
+  const parts = text.split("`");
+  if (parts.length % 2 === 0) return html`<${Line} text=${text} />`;
+  return parts.map((part, index) => (index % 2 ? html`<code><${Line} text=${part} /></code>` : html`<${Line} text=${part} />`));
+}
+
 // A text with line breaks. A long text shows its start and end until it is expanded.
 export const Block = memoWithHooks(({ text, language = "", kind = "" }) => {
   const [isWhole, showWhole] = useState(false);

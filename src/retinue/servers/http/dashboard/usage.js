@@ -72,7 +72,7 @@ function Sum({ title, usage }) {
   const facts = [
     ["Cost", spent(usage)],
     ["Runs", count(usage.runs)],
-    ["Failed", usage.failed ? `${usage.failed} (${share(usage)} %)` : "0", usage.failed > 0 ? "bad" : ""],
+    ["Failed", usage.failed ? `${count(usage.failed)} (${share(usage)} %)` : "0", usage.failed > 0 ? "bad" : ""],
     ["Tokens", count(usage.tokens)],
   ];
   return html`
@@ -119,7 +119,7 @@ function UsageTable({ title, rows }) {
                 <th scope="row"><a href=${row.link} data-nav><${Line} text=${row.name} /></a></th>
                 <td>${count(row.runs)}</td>
                 <td class="wide-only"><${Bar} share=${row.runs / most} failed=${row.failed / (row.runs || 1)} /></td>
-                <td class=${row.failed ? "bad" : "muted"}>${row.failed}</td>
+                <td class=${row.failed ? "bad" : "muted"}>${count(row.failed)}</td>
                 <td>${count(row.tokens)}</td>
                 <td class="wide-only"><${Bar} share=${row.cost / dearest} kind="money" /></td>
                 <td>${spent(row)}</td>
