@@ -69,7 +69,13 @@ class LocalExecutor:
     async def execute(self, spec: RunSpec, emit: Emit) -> None:
         try:
             engine = self._engines.get(spec.engine) or await self._make_engine(spec.engine)
-            await engine.run(spec, emit)
+            if not spec.sandbox.is_on:
+                await engine.run(spec, emit)
+                return
+            from retinue.engines.sandbox.git_guard import guard_git
+
+            async with guard_git(spec, emit):
+                await engine.run(spec, emit)
         except EngineError:
             raise
         except (Exception, SystemExit, BaseExceptionGroup) as crash:

@@ -33,7 +33,7 @@ from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.providers import join_model
 from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
-from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
+from retinue.model.sandbox import NO_SANDBOX, SandboxMechanism, SandboxPolicy
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.delegation import DelegationTools, child_context
@@ -522,11 +522,16 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         finalize=call.finalize or draft.output_schema is not None,
         output_schema=draft.output_schema,
         resumes=draft.previous is not None,
-        allow_process_reuse=settings.warm_pool if engine else True,
+        allow_process_reuse=_allows_reuse(settings, draft.sandbox) if engine else True,
         setting_sources=engine.setting_sources.get(settings.claude_settings, ()) if engine else (),
         unsupported_preferences=_unsupported_preferences(agent, engine, draft.model) if engine else (),
         notices=draft.notices,
     )
+
+
+def _allows_reuse(settings: Settings, sandbox: SandboxPolicy) -> bool:
+    """Return whether a process may serve several runs; one that Landlock confines ends before its run is checked."""
+    return settings.warm_pool and sandbox.report.mechanism is not SandboxMechanism.LANDLOCK
 
 
 def _agent_profile(found: Agent | Failure, task: Task) -> AgentProfile:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import anyio
 from anyio.abc import TaskStatus
+from msgspec import structs
 
 from retinue.config.run_environment import build_prompt
 from retinue.engines.base import Completion, Emit
 from retinue.engines.json_lines import LineSplitter
+from retinue.engines.pi.confinement import confine_pi
 from retinue.engines.pi.events import (
     AgentIdle,
     CommandResponse,
@@ -26,6 +28,7 @@ from retinue.engines.pi.pool import PoolLimits, ProcessPool
 from retinue.engines.pi.rpc_process import StaleProcessError
 from retinue.engines.process.child import ChildExitedError, ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor
+from retinue.engines.sandbox.report import report_refused_hosts
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
@@ -86,6 +89,7 @@ class PiEngine:
                 async with self._pool.acquire(start, reuse=spec.allow_process_reuse) as process:
                     await self._warn_without_watchdog(emit)
                     await process.run(spec, start.session, emit, steering)
+                    await report_refused_hosts(process.proxy, emit)
             except StaleProcessError:
                 continue
             else:
@@ -101,9 +105,19 @@ class PiEngine:
         if spec.callback:
             await emit(Notice("not_applied", NO_DELEGATION))
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
-            async with open_child(start.oneshot_command(spec, Path(folder)), self._supervisor) as process:
-                await self._warn_without_watchdog(emit)
-                await run_oneshot(process, build_prompt(spec), start.session, emit, settles=settles)
+            needs = structs.replace(start.needs, read=(*start.needs.read, folder))
+            confining = confine_pi(
+                structs.replace(start, needs=needs), lambda launch: launch.oneshot_command(spec, Path(folder))
+            )
+            async with confining as confined:
+                try:
+                    async with open_child(confined.command, self._supervisor) as process:
+                        await self._warn_without_watchdog(emit)
+                        await run_oneshot(process, build_prompt(spec), start.session, emit, settles=settles)
+                finally:
+                    if confined.config:
+                        await confined.config.collect(start.session)
+                await report_refused_hosts(confined.proxy, emit)
 
 
 EXIT_GRACE = 1.0

@@ -48,6 +48,7 @@ CAPABILITIES = EngineCapabilities(
     delegates_by_socket=True,
     steers=True,
     reports_cost=True,
+    confines=True,
     runs_program=True,
     environment=ENVIRONMENT,
 )

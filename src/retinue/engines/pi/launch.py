@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
 
-from retinue.config.directories import engine_session_file
+from retinue.config.directories import engine_session_file, pi_folder
 from retinue.config.run_environment import write_prompt_files
 from retinue.engines.pi.installation import PiInstallation
+from retinue.engines.pi.providers import PiConfiguration
 from retinue.engines.process.command import ChildCommand, StdinMode
+from retinue.engines.sandbox.access import find_installation
+from retinue.engines.sandbox.launch import SandboxNeeds
 from retinue.model.events import Notice
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import RunSpec
+from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 
 EXTENSION_PATH = Path(__file__).with_name("child.js")
 
 MCP_SINCE = (1, 0)
+TRANSPILED_CACHE = "jiti"
+"""Name of the folder among temporary files in which pi keeps transpiled extensions; it uses a writable one only."""
+COMPILE_CACHE = "node-compile-cache"
+"""Name of the folder among temporary files in which node keeps compiled code. A sandboxed pi can only read it."""
 
 HEADER_BYTES = 1 << 20
 """Size of the start of a session file in which its header must end."""
@@ -37,6 +46,8 @@ class ProcessKey(Struct, frozen=True):
     arguments: tuple[str, ...]
     environment: str
     """A digest, since the environment contains keys."""
+    confinement: str = ""
+    """A digest of its sandbox; empty without one."""
 
 
 class PiLaunch(Struct, frozen=True):
@@ -46,6 +57,12 @@ class PiLaunch(Struct, frozen=True):
     session: str | None
     """The file of pi's own session; None if none could be created."""
     environ: dict[str, str]
+    sandbox: SandboxPolicy = NO_SANDBOX
+    needs: SandboxNeeds = SandboxNeeds()
+    providers: tuple[str, ...] = ()
+    """The providers whose logins it needs; empty: all."""
+    compile_cache: str = ""
+    """The folder of compiled code that a sandboxed pi can read; empty: none."""
 
     def rpc_command(self) -> ChildCommand:
         """Return the command of a process that takes commands until its standard input is closed."""
@@ -80,7 +97,41 @@ def plan_launch(spec: RunSpec, installation: PiInstallation) -> PiLaunch:
         arguments=(*_build_arguments(spec, installation), *spec.agent.extra_args),
         environment=digest,
     )
-    return PiLaunch(key, spec.native_session or _prepare_session_file(spec), environ)
+    session = spec.native_session or _prepare_session_file(spec)
+    if not spec.sandbox.is_on:
+        return PiLaunch(key, session, environ)
+    configuration = PiConfiguration(environ)
+    cache = _find_compile_cache(environ)
+    providers = configuration.providers_of_run(spec.model, spec.agent.provider)
+    temporary = environ.get("TMPDIR") or tempfile.gettempdir()
+    needs = SandboxNeeds(
+        temporary=(os.path.join(temporary, TRANSPILED_CACHE),),  # noqa: PTH118 - part of a list of texts
+        read=_list_needed_paths(spec, installation, environ, cache),
+        sockets=(spec.callback.address,) if spec.callback else (),
+        hosts=configuration.hosts_of(providers),
+    )
+    confinement = hashlib.sha256(repr((spec.sandbox, needs, providers)).encode()).hexdigest()
+    key = structs.replace(key, confinement=confinement)
+    return PiLaunch(key, session, environ, spec.sandbox, needs, providers, cache)
+
+
+def _list_needed_paths(
+    spec: RunSpec, installation: PiInstallation, environ: Mapping[str, str], cache: str
+) -> tuple[str, ...]:
+    """Return what pi reads besides the system: itself, our extension, those of the agent, and compiled code."""
+    search_path = environ.get("PATH", "")
+    paths = (str(EXTENSION_PATH), str(pi_folder(environ) / "bin"), cache, *spec.agent.extensions)
+    return (
+        *find_installation(installation.program, search_path),
+        *map(os.path.realpath, filter(os.path.isabs, paths)),
+    )
+
+
+def _find_compile_cache(environ: Mapping[str, str]) -> str:
+    """Return the folder in which node keeps compiled code; empty if there is none yet."""
+    folder = environ.get("NODE_COMPILE_CACHE") or Path(environ.get("TMPDIR") or tempfile.gettempdir(), COMPILE_CACHE)
+    real = os.path.realpath(folder)
+    return real if os.path.isdir(real) else ""  # noqa: PTH112 - a text, as in the environment
 
 
 def list_granted_tools(spec: RunSpec) -> list[str]:

@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from msgspec import Struct
 
 from retinue.engines.base import EngineError, engine_error
+from retinue.engines.pi.confinement import confine_pi
 from retinue.engines.pi.launch import PiLaunch, ProcessKey
 from retinue.engines.pi.rpc_process import RpcProcess
 from retinue.engines.process.child import open_child
@@ -235,8 +236,11 @@ class _PooledProcess:
     async def run(self, supervisor: ProcessSupervisor) -> None:
         try:
             with self._scope:
-                async with open_child(self._launch.rpc_command(), supervisor) as process:
-                    self._rpc = RpcProcess(process, self._launch.session)
+                async with (
+                    confine_pi(self._launch, PiLaunch.rpc_command) as confined,
+                    open_child(confined.command, supervisor) as process,
+                ):
+                    self._rpc = RpcProcess(process, confined)
                     await self._rpc.wait_ready()
                     self.started.set()
                     await self._wait_idle()
@@ -265,7 +269,7 @@ class _PooledProcess:
             rpc.is_clean
             and rpc.runs < limits.max_runs
             and not self.is_stopping
-            and _memory_bytes(rpc.child.pid) < limits.max_memory_bytes
+            and _memory_bytes(rpc.child.pid, rpc.child.companions) < limits.max_memory_bytes
         )
 
     async def _wait_idle(self) -> None:
@@ -295,9 +299,14 @@ async def _wait_started(process: _PooledProcess, timeout: float = NO_DEADLINE) -
         raise
 
 
-def _memory_bytes(pid: int) -> int:
-    """Return the resident memory of the process, 0 if the system does not tell."""
+def _memory_bytes(pid: int, companions: int = 0) -> int:
+    """Return the resident memory of the process, 0 if the system does not tell.
+
+    In a sandbox the program is the last of a chain of processes, each the only child of the one before.
+    """
     try:
+        for _ in range(companions):
+            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0

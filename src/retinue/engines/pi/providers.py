@@ -7,7 +7,7 @@ itself picks one when nothing names a model; `models.json` and `auth.json` name 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.config.directories import pi_folder
+from retinue.engines.pi.provider_hosts import list_hosts
 from retinue.support.cache import compile_pattern
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
@@ -167,9 +168,9 @@ class PiConfiguration:
     def __init__(self, environ: Mapping[str, str]) -> None:
         folder = pi_folder(environ)
         self._environ = environ
-        self._settings = _read_object(folder / "settings.json")
-        self._logins = _by_lower_name(_read_object(folder / "auth.json"))
-        self._custom = _by_lower_name(_read_object(folder / "models.json").get("providers"))
+        self._settings = read_object(folder / "settings.json")
+        self._logins = _by_lower_name(read_object(folder / "auth.json"))
+        self._custom = _by_lower_name(read_object(folder / "models.json").get("providers"))
 
     def variables_of(self, provider: str) -> set[str]:
         """Return the variables of one provider: pi's own, and those that pi's files name for it."""
@@ -209,6 +210,18 @@ class PiConfiguration:
         is_claude = compile_pattern(_CLAUDE_MODEL).fullmatch(model) and self.is_configured("anthropic")
         return declaring or (["anthropic"] if is_claude else [])
 
+    def providers_of_run(self, model: str | None, provider: str | None) -> tuple[str, ...]:
+        """Return the providers that a run on this model may use; empty if any of them."""
+        if model and provider:
+            return (provider.lower(),)
+        return tuple(self.providers_named_by(model) if model else self.default_providers())
+
+    def hosts_of(self, providers: Iterable[str]) -> tuple[str, ...]:
+        """Return the hosts of the providers, those of all configured ones if none is named."""
+        names = tuple(providers) or tuple(filter(self.is_configured, (*PROVIDERS, *self._custom)))
+        found = (list_hosts(name, self._custom.get(name), self._environ) for name in names)
+        return tuple(dict.fromkeys(host for hosts in found for host in hosts))
+
     def default_providers(self) -> list[str]:
         """Return the providers from which pi chooses if no model is named."""
         chosen = [self._settings.get("defaultProvider")]
@@ -245,7 +258,7 @@ def _declared_models(entry: Any) -> set[str]:
     return {name for name in found if isinstance(name, str)}
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """Return the object in one of pi's files, comments and trailing commas allowed; empty if unreadable."""
     try:
         text = read_regular_file(path, FILE_BYTES).decode("utf-8-sig")

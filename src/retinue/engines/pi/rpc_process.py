@@ -18,6 +18,7 @@ import msgspec
 from retinue.config.run_environment import build_prompt
 from retinue.engines.base import Completion, Emit, EngineError, engine_error
 from retinue.engines.json_lines import LineSplitter
+from retinue.engines.pi.confinement import ConfinedPi
 from retinue.engines.pi.events import (
     PI,
     AgentIdle,
@@ -59,13 +60,15 @@ class StaleProcessError(Exception):
 class RpcProcess:
     """A pi process that serves one run at a time."""
 
-    def __init__(self, child: ChildProcess, session: str | None) -> None:
+    def __init__(self, child: ChildProcess, confined: ConfinedPi) -> None:
         self.child = child
+        self.proxy = confined.proxy
+        self._config = confined.config
         self.runs = 0
         self.is_clean = False
         """True if the process may serve another run: the last one ended cleanly and nothing is in doubt."""
         self._is_fresh = True
-        self._session = session
+        self._session = confined.session
         """The session file that is open, while nothing was written to it."""
         self._lines = LineSplitter()
         self._reader = PiEventReader()
@@ -115,7 +118,7 @@ class RpcProcess:
         self._steering = steering
         try:
             await self._reporter.start()
-            await self._open_session(session)
+            await self._open_session(await self._config.import_session(session) if self._config else session)
             await self._configure(spec)
             self._run_started = True
             await emit(Completion.PENDING)
@@ -139,6 +142,8 @@ class RpcProcess:
             await self._reporter.finish_after_exit()
         finally:
             self._reporter = None
+            if self._config:
+                await self._config.collect(session)
 
     async def _open_session(self, session: str | None) -> None:
         """Open a session that contains only what its file contains."""

@@ -101,7 +101,8 @@ class ChildProcess:
     """A running child."""
 
     def __init__(self, started: StartedProcess, tree: ProcessTree, *, companions: int = 0) -> None:
-        self._companions = companions
+        self.companions = companions
+        """Descendants that belong to the program as it was started."""
         self.pid = started.pid
         self.answered = False
         """Set by the caller when the child's work is done: it then has less time to exit."""
@@ -170,7 +171,7 @@ class ChildProcess:
         members = await self._tree.list_live()
         for member in members:
             member.close()
-        return max(sum(member.pid != self.pid for member in members) - self._companions, 0)
+        return max(sum(member.pid != self.pid for member in members) - self.companions, 0)
 
     # -- for `open_child` ------------------------------------------------------------------------------
 
@@ -196,7 +197,7 @@ class ChildProcess:
         # Both pipes are read meanwhile: a child that cannot write cannot exit cleanly either.
         async with BackgroundTasks(self.drain_stderr, self._discard_stdout):
             ending = await terminate_tree(self._tree, self.pid, grace, self._started.has_exited)
-        self.killed_descendants = max(ending.killed_descendants - self._companions, 0)
+        self.killed_descendants = max(ending.killed_descendants - self.companions, 0)
         self.survivors = ending.survivors
         if self._end_result is None and not self.survivors:
             # Absent from every list, it may still be exiting, thread by thread, and cannot be reaped yet.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import anyio.to_thread
 from msgspec import Struct, structs
@@ -31,6 +31,7 @@ READABLE_SYSTEM = (*SYSTEM_PATHS, "/proc", "/sys")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/ptmx", "/dev/pts")
 
 
+MAX_COPIED_FILES, MAX_COPIED_BYTES = 64, 1 << 20
 BUBBLEWRAP_MECHANISMS = (SandboxMechanism.BUBBLEWRAP, SandboxMechanism.BUBBLEWRAP_LANDLOCK)
 BUBBLEWRAP_COMPANIONS = 2
 """The first process of the process namespace, and the program itself."""
@@ -45,6 +46,8 @@ class SandboxNeeds(Struct, frozen=True, kw_only=True):
     """Sockets outside that it connects to."""
     hosts: tuple[str, ...] = ()
     """Hosts of its provider, as patterns."""
+    temporary: tuple[str, ...] = ()
+    """Folders whose files are copied into its temporary folder, such as caches that it must be able to write."""
 
 
 class SandboxedCommand(Struct, frozen=True):
@@ -68,7 +71,7 @@ async def open_sandbox(
         return
     needs = needs or SandboxNeeds()
     async with AsyncExitStack() as stack:
-        folder = await anyio.to_thread.run_sync(_make_folder)
+        folder = await anyio.to_thread.run_sync(_make_folder, needs.temporary)
         stack.push_async_callback(_remove_folder, folder)
         access = _compute_access(command, policy, needs)
         proxy = None
@@ -81,10 +84,22 @@ async def open_sandbox(
         yield SandboxedCommand(confined, proxy.proxy if proxy else None)
 
 
-def _make_folder() -> str:
-    folder = tempfile.mkdtemp(prefix="retinue-box-")
-    os.mkdir(os.path.join(folder, "tmp"), 0o700)
-    return os.path.realpath(folder)
+def _make_folder(copies: Iterable[str]) -> str:
+    folder = os.path.realpath(tempfile.mkdtemp(prefix="retinue-box-"))
+    temporary = os.path.join(folder, "tmp")
+    os.mkdir(temporary, 0o700)
+    for source in copies:
+        _copy_files(source, os.path.join(temporary, os.path.basename(source)))
+    return folder
+
+
+def _copy_files(source: str, target: str) -> None:
+    """Copy the files of a folder, up to a limit; a folder that cannot be read is left out."""
+    with suppress(OSError), os.scandir(source) as found:
+        os.mkdir(target, 0o700)
+        for _, entry in zip(range(MAX_COPIED_FILES), found, strict=False):
+            if entry.is_file(follow_symlinks=False) and entry.stat().st_size <= MAX_COPIED_BYTES:
+                shutil.copyfile(entry.path, os.path.join(target, entry.name))
 
 
 async def _remove_folder(folder: str) -> None:

@@ -48,6 +48,11 @@ class SandboxProxy:
         """The hosts that were asked for and not allowed, each once."""
         self._slots = anyio.Semaphore(MAX_CONNECTIONS)
 
+    def take_refused(self) -> list[str]:
+        """Return the hosts that were refused since the last call."""
+        refused, self.refused = self.refused, []
+        return refused
+
     async def serve(self, listener: socket.socket) -> None:
         """Serve connections until cancelled."""
         listener.setblocking(False)

@@ -1,0 +1,124 @@
+"""The configuration of a sandboxed pi: a folder of its own. Only a refreshed login and the session come back.
+
+What the agent plants there, such as an extension, is gone with the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from retinue.config.directories import pi_folder
+from retinue.engines.pi.providers import read_object
+from retinue.engines.sandbox.private_folder import open_private_folder, read_file, write_private_file
+
+LOGIN_FILE = "auth.json"
+SETTINGS_FILE = "settings.json"
+MODELS_FILE = "models.json"
+CODE_SETTINGS = frozenset({"packages", "extensions", "skills", "prompts", "themes", "sessionDir"})
+"""Settings that name files of the user, which are out of reach."""
+REFRESHED_KEYS = ("access", "refresh", "expires")
+"""The parts of a login that a provider renews."""
+
+
+class PrivatePiConfig:
+    """The folder of one sandboxed pi, and its way back to the user's files."""
+
+    def __init__(self, folder: Path, source: Path) -> None:
+        self.folder = folder
+        self._source = source
+        self._sessions = folder / "sessions"
+        self._sessions.mkdir(mode=0o700)
+        self._login: dict[str, Any] = {}
+        """The logins as pi got them."""
+
+    def copy_configuration(self, providers: Collection[str]) -> None:
+        """Copy settings, models and the logins of these providers, of all if none is named."""
+        settings = read_object(self._source / SETTINGS_FILE)
+        models = read_object(self._source / MODELS_FILE)
+        logins = read_object(self._source / LOGIN_FILE)
+        kept = {name: login for name, login in logins.items() if not providers or name.lower() in providers}
+        kept_settings = {name: value for name, value in settings.items() if name not in CODE_SETTINGS}
+        for name, value in ((SETTINGS_FILE, kept_settings), (MODELS_FILE, models), (LOGIN_FILE, kept)):
+            if value:
+                write_private_file(self.folder / name, msgspec.json.encode(value))
+        self._login = kept
+
+    async def import_session(self, session: str | None) -> str | None:
+        """Return the path inside of a session file, with its content so far."""
+        if session is None:
+            return None
+        path = self._sessions / Path(session).name
+        if (content := await anyio.to_thread.run_sync(read_file, Path(session))) is not None:
+            await anyio.to_thread.run_sync(write_private_file, path, content)
+        return str(path)
+
+    async def collect(self, session: str | None) -> None:
+        """Copy the session file and refreshed logins back, even if the run was cancelled."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._collect, session)
+
+    def _collect(self, session: str | None) -> None:
+        if session is not None:
+            inside = self._sessions / Path(session).name
+            content = read_file(inside)
+            if content is not None:
+                # Without the file, the stored messages continue the session.
+                with suppress(OSError):
+                    write_private_file(Path(session), content)
+                inside.unlink(missing_ok=True)
+        self._collect_logins()
+
+    def _collect_logins(self) -> None:
+        """Write refreshed tokens of logins into the user's file, unless the user changed it meanwhile."""
+        if not self._login:
+            return
+        now = _decode_object(read_file(self.folder / LOGIN_FILE))
+        refreshed = {name: new for name, old in self._login.items() if (new := _refresh(old, now.get(name)))}
+        if not refreshed:
+            return
+        theirs = read_object(self._source / LOGIN_FILE)
+        changed = {name: new for name, new in refreshed.items() if theirs.get(name) == self._login[name]}
+        self._login |= refreshed
+        if changed:
+            # Where the file cannot be written, pi refreshes the login again.
+            with suppress(OSError):
+                write_private_file((self._source / LOGIN_FILE).resolve(), msgspec.json.encode({**theirs, **changed}))
+
+
+def _refresh(old: Any, new: Any) -> dict[str, Any] | None:
+    """Return a login with renewed tokens; None if nothing was renewed. Nothing else of it can change."""
+    if not (isinstance(old, dict) and isinstance(new, dict) and old.get("type") == "oauth"):
+        return None
+    kept = ((key, old[key], new.get(key)) for key in REFRESHED_KEYS if key in old)
+    renewed = {
+        key: after
+        for key, before, after in kept
+        if type(after) is type(before) and isinstance(after, str | int) and after != before
+    }
+    return {**old, **renewed} if renewed else None
+
+
+def _decode_object(content: bytes | None) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(content) if content else {}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@asynccontextmanager
+async def open_private_config(
+    environ: Mapping[str, str], providers: Collection[str]
+) -> AsyncIterator[PrivatePiConfig]:
+    """Provide the configuration of a sandboxed pi; it is removed after the block."""
+    async with open_private_folder() as folder:
+        config = PrivatePiConfig(folder, pi_folder(environ))
+        await anyio.to_thread.run_sync(config.copy_configuration, providers)
+        yield config

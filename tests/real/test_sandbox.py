@@ -1,0 +1,188 @@
+"""Real programs in a sandbox, against a scripted model: they work, and reach nothing outside it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.real.variants import NEWEST
+from tests.support.model_server import script64
+from tests.support.sandboxes import SUPPORT
+
+from retinue import Agent, Retinue
+from retinue.model.events import RunEnded
+from retinue.model.results import RunResult
+from retinue.model.sandbox import SandboxMechanism
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.process,
+    pytest.mark.timeout(120),
+    pytest.mark.skipif(not SUPPORT.bubblewrap, reason="bubblewrap is not installed or does not work"),
+]
+MODES = pytest.mark.parametrize("mode", ["workspace", "strict"])
+
+
+def worker(**fields) -> Agent:
+    return Agent(**{"name": "worker", "body": "You work.", "tools": ("read", "bash", "write"), **fields})
+
+
+def bash(command: str, *, answer: str = "Done.") -> str:
+    return script64([{"tool": "bash", "args": {"command": command}}, {"text": answer}])
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home with a key and state that no run may read."""
+    (tmp_path / "home/.ssh").mkdir(parents=True)
+    (tmp_path / "home/.ssh/id_ed25519").write_text("PRIVATE KEY")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def open_pi(pi, server, project, home, tmp_path):
+    @asynccontextmanager
+    async def open_context(*, agents=None, without_bubblewrap=False, **settings) -> AsyncIterator[Retinue]:
+        environ = pi.environ_in(home, server.url)
+        if without_bubblewrap:
+            environ["PATH"] = hide_program("bwrap", environ["PATH"], tmp_path / "bin")
+        async with Retinue(
+            cwd=project,
+            engine="pi",
+            agents=agents or [worker()],
+            environ=environ,
+            state=tmp_path / "state",
+            settings={"model": "local/scripted-1", "allow_write": True, **settings},
+        ) as retinue:
+            yield retinue
+
+    return open_context
+
+
+def hide_program(name: str, search_path: str, folder: Path) -> str:
+    """Return a search path in which everything but this program is found."""
+    folder.mkdir()
+    kept = []
+    for entry in search_path.split(os.pathsep):
+        if not Path(entry, name).exists():
+            kept.append(entry)
+            continue
+        for program in Path(entry).iterdir():
+            link = folder / program.name
+            if program.name != name and not link.exists():
+                link.symlink_to(program)
+        kept.append(str(folder))
+    return os.pathsep.join(dict.fromkeys(kept))
+
+
+def last_tool_result(server) -> str:
+    return str(server.requests[-1].messages[-1].text)
+
+
+@MODES
+async def test_pi_works_in_the_sandbox_and_reaches_nothing_outside(open_pi, server, project, home, tmp_path, mode):
+    command = (
+        f"cat a.txt; echo new > made; cat made; cat {home}/.ssh/id_ed25519; ls {tmp_path}/state; echo x > {home}/x"
+    )
+    async with open_pi(sandbox=mode) as retinue:
+        result: RunResult = await retinue.run("worker", f"Work. {bash(command)}")
+    assert (result.failure, result.text) == (None, "Done.")
+    assert result.actual.sandbox.mechanism is SandboxMechanism.BUBBLEWRAP_LANDLOCK
+    assert result.actual.sandbox.mode == mode
+    assert (project / "made").read_text() == "new\n"
+    assert not (home / "x").exists()
+    assert "PRIVATE" not in last_tool_result(server)
+    assert result.session_file
+    assert "Done." in Path(result.session_file).read_text()
+
+
+@NEWEST
+async def test_what_an_agent_plants_in_its_configuration_is_gone_in_the_next_run(open_pi, server, pi, home):
+    """An extension of pi and a package in its settings would run outside the sandbox later."""
+    extension = "export default function (pi) { require('fs').writeFileSync('planted', 'x') }"
+    command = (
+        "echo $PI_CODING_AGENT_DIR; mkdir -p $PI_CODING_AGENT_DIR/extensions; "
+        f'echo "{extension}" > $PI_CODING_AGENT_DIR/extensions/evil.js; '
+        'echo "{\\"extensions\\": [\\"/tmp/evil.js\\"]}" > $PI_CODING_AGENT_DIR/settings.json; '
+        'echo "{\\"evil\\": {\\"type\\": \\"api_key\\", \\"key\\": \\"!touch evil\\"}}" > $PI_CODING_AGENT_DIR/auth.json'
+    )
+    async with open_pi(sandbox="workspace", warm_pool=False) as retinue:
+        first = await retinue.run("worker", f"Work. {bash(command)}")
+        folder = last_tool_result(server).splitlines()[0]
+        second = await retinue.run("worker", f"Work. {bash('ls $PI_CODING_AGENT_DIR/extensions; ls')}")
+        listed = last_tool_result(server)
+    assert (first.failure, second.failure) == (None, None)
+    assert Path(folder).name.startswith("retinue-home-")
+    assert not Path(folder).exists()
+    assert "evil" not in listed
+    assert "planted" not in listed
+    assert sorted(path.name for path in (home / "agent").iterdir()) == ["models.json", "settings.json"]
+    assert "evil" not in (home / "agent/settings.json").read_text()
+
+
+@NEWEST
+async def test_runs_with_different_sandboxes_share_no_process(open_pi, server):
+    async with open_pi() as retinue:
+        for mode in ("off", "workspace", "workspace", "strict"):
+            result = await retinue.run("worker", f"Work. {bash('cat /proc/1/comm; echo $PPID')}", sandbox=mode)
+            assert (result.failure, result.actual.sandbox.mode) == (None, mode)
+            names = last_tool_result(server)
+            assert names.startswith("bwrap") == (mode != "off")
+
+
+@NEWEST
+async def test_sandboxed_session_is_continued(open_pi, server):
+    async with open_pi(sandbox="workspace") as retinue:
+        first = await retinue.run("worker", f"Remember XYZZY. {script64([{'text': 'I do.'}])}")
+        second = await retinue.run("worker", f"What? {script64([{'text': 'XYZZY.'}])}", session=first.session)
+    assert (first.failure, second.failure) == (None, None)
+    texts = " ".join(str(message.text) for message in server.requests[-1].messages)
+    assert "Remember XYZZY" in texts
+    assert second.actual.notices == ()
+
+
+@NEWEST
+async def test_sandboxed_pi_delegates_and_its_child_is_sandboxed_too(open_pi, server, project):
+    lead = worker(name="lead", tools=("read", "bash", "subagent"))
+    child = script64([{"tool": "bash", "args": {"command": "cat /proc/1/comm"}}, {"text": "Worked."}])
+    script = script64(
+        [{"tool": "spawn_subagent", "args": {"agent": "worker", "task": f"Work. {child}"}}, {"text": "Led."}]
+    )
+    async with open_pi(agents=[lead, worker()]) as retinue, retinue.events(deltas=False) as watcher:
+        result = await retinue.run("lead", f"Lead. {script}", sandbox="strict", max_depth=2)
+        ends = [record.event for record in watcher.drain() if isinstance(record.event, RunEnded)]
+    assert (result.failure, result.text) == (None, "Led.")
+    assert [end.actual.sandbox.mode for end in ends] == ["strict", "strict"]
+    assert [end.text for end in ends] == ["Worked.", "Led."]
+
+
+@NEWEST
+async def test_pi_works_under_landlock_alone(open_pi, server, project, home, tmp_path):
+    (project / ".git/hooks").mkdir(parents=True, exist_ok=True)
+    command = f"echo new > made; cat {home}/.ssh/id_ed25519; echo evil > .git/hooks/pre-commit; ls {tmp_path}/state"
+    async with open_pi(without_bubblewrap=True, sandbox="workspace") as retinue:
+        result = await retinue.run("worker", f"Work. {bash(command)}")
+        strict = await retinue.run("worker", f"Work. {bash(command)}", sandbox="strict")
+    assert result.failure is None
+    assert result.actual.sandbox.mechanism is SandboxMechanism.LANDLOCK
+    assert result.actual.sandbox.gaps
+    assert [*(project / ".git/hooks").iterdir()] == []
+    assert [notice for notice in result.actual.notices if "by which git executes programs" in notice]
+    assert (project / "made").read_text() == "new\n"
+    assert "PRIVATE" not in last_tool_result(server)
+    assert strict.failure
+    assert "it needs bubblewrap, and bwrap is not on the PATH" in strict.failure.message
+
+
+@NEWEST
+async def test_host_that_is_not_allowed_is_named_in_a_notice(open_pi, server):
+    command = "curl -sS -m 5 http://127.0.0.1:9/"
+    async with open_pi(sandbox="strict") as retinue:
+        result = await retinue.run("worker", f"Work. {bash(command)}")
+    assert result.failure is None
+    assert result.actual.notices == (
+        "The sandbox did not allow 127.0.0.1:9. To allow hosts, add them to the setting sandbox_hosts.",
+    )
