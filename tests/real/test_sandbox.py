@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.real.claude_install import claude_environ, need_claude
 from tests.real.variants import NEWEST
 from tests.support.model_server import script64
 from tests.support.sandboxes import SUPPORT
@@ -186,3 +187,58 @@ async def test_host_that_is_not_allowed_is_named_in_a_notice(open_pi, server):
     assert result.actual.notices == (
         "The sandbox did not allow 127.0.0.1:9. To allow hosts, add them to the setting sandbox_hosts.",
     )
+
+
+# -- Claude Code ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def open_claude(server, project, home, tmp_path):
+    need_claude()
+
+    @asynccontextmanager
+    async def open_context(**settings) -> AsyncIterator[Retinue]:
+        async with Retinue(
+            cwd=project,
+            engine="claude",
+            agents=[worker()],
+            environ=claude_environ(home, server.url),
+            state=tmp_path / "state",
+            settings={"allow_write": True, **settings},
+        ) as retinue:
+            yield retinue
+
+    return open_context
+
+
+def claude_bash(command: str) -> str:
+    return script64([{"tool": "Bash", "args": {"command": command}}, {"text": "Done."}])
+
+
+@MODES
+async def test_claude_code_works_in_the_sandbox_and_reaches_nothing_outside(open_claude, server, project, home, mode):
+    command = f"cat a.txt; echo new > made; cat made; cat {home}/.ssh/id_ed25519; echo x > {home}/x; echo $CLAUDE_CONFIG_DIR"
+    async with open_claude(sandbox=mode) as retinue:
+        result = await retinue.run("worker", f"Work. {claude_bash(command)}")
+        second = await retinue.run("worker", f"Go on. {script64([{'text': 'More.'}])}", session=result.session)
+    assert (result.failure, result.text) == (None, "Done.")
+    assert (second.failure, second.text, second.actual.notices) == (None, "More.", ())
+    assert result.actual.sandbox.mode == mode
+    assert (project / "made").read_text() == "new\n"
+    assert not (home / "x").exists()
+    texts = " ".join(str(message.text) for message in server.requests[-1].messages)
+    assert "PRIVATE" not in texts
+    assert "retinue-home-" in texts
+
+
+async def test_hook_that_an_agent_plants_does_not_run_later(open_claude, server, project, home):
+    hooks = '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch planted"}]}]}}'
+    command = f"echo '{hooks}' > $CLAUDE_CONFIG_DIR/settings.json; cat $CLAUDE_CONFIG_DIR/settings.json"
+    async with open_claude(sandbox="workspace", claude_settings="user") as retinue:
+        first = await retinue.run("worker", f"Work. {claude_bash(command)}")
+        assert "SessionStart" in last_tool_result(server)
+        second = await retinue.run("worker", f"Work. {claude_bash('cat $CLAUDE_CONFIG_DIR/settings.json')}")
+    assert (first.failure, second.failure) == (None, None)
+    assert "SessionStart" not in last_tool_result(server)
+    assert not (project / "planted").exists()
+    assert "SessionStart" not in "".join(path.read_text() for path in home.rglob("settings.json"))

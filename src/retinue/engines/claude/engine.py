@@ -14,6 +14,7 @@ from msgspec import structs
 from retinue.config.run_environment import build_prompt
 from retinue.engines.base import Completion, Emit, EngineError
 from retinue.engines.claude import sdk
+from retinue.engines.claude.confinement import confine_claude, list_needs
 from retinue.engines.claude.installation import require_claude
 from retinue.engines.claude.launch import (
     build_command,
@@ -44,6 +45,8 @@ from retinue.engines.claude.tools import (
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.process.child import ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor
+from retinue.engines.sandbox.launch import open_sandbox
+from retinue.engines.sandbox.report import report_refused_hosts
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
@@ -72,7 +75,8 @@ class ClaudeEngine:
 
     async def run(self, spec: RunSpec, emit: Emit) -> None:
         with self._steering.register(spec.run) as steering:
-            await self._run(spec, emit, steering)
+            async with confine_claude(spec) as confined:
+                await self._run(confined, emit, steering)
 
     async def _run(self, spec: RunSpec, emit: Emit, steering: SteeringChannel) -> None:
         program = require_claude(spec.environment)
@@ -102,11 +106,16 @@ class ClaudeEngine:
         """
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             start = build_command(spec, program, Path(folder), session=session, resumes=resumes)
-            async with open_child(start, self._supervisor) as process:
+            needs = list_needs(spec, program, folder) if spec.sandbox.is_on else None
+            async with (
+                open_sandbox(start, spec.sandbox, needs) as sandboxed,
+                open_child(sandboxed.command, self._supervisor) as process,
+            ):
                 if self._supervisor.no_watchdog_reason:
                     await emit(Notice("unguarded", self._supervisor.no_watchdog_reason))
                 await sdk.import_sdk()
                 await self._run_process(spec, process, emit, steering)
+                await report_refused_hosts(sandboxed.proxy, emit)
 
     async def _run_process(self, spec: RunSpec, process: ChildProcess, emit: Emit, steering: SteeringChannel) -> None:
         wire = ClaudeTransport(process, tool_aliases(to_mcp_tool_name(SPAWN_TOOL)) if spec.delegation else None)

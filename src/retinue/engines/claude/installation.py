@@ -85,6 +85,7 @@ CAPABILITIES = EngineCapabilities(
     delegates=True,
     steers=True,
     reports_cost=True,
+    confines=True,
     runs_program=True,
     environment=ENVIRONMENT,
 )

@@ -16,7 +16,13 @@ import msgspec
 
 from retinue.config.directories import pi_folder
 from retinue.engines.pi.providers import read_object
-from retinue.engines.sandbox.private_folder import open_private_folder, read_file, write_private_file
+from retinue.engines.sandbox.private_folder import (
+    open_private_folder,
+    read_file,
+    read_json_object,
+    renew_fields,
+    write_private_file,
+)
 
 LOGIN_FILE = "auth.json"
 SETTINGS_FILE = "settings.json"
@@ -79,7 +85,7 @@ class PrivatePiConfig:
         """Write refreshed tokens of logins into the user's file, unless the user changed it meanwhile."""
         if not self._login:
             return
-        now = _decode_object(read_file(self.folder / LOGIN_FILE))
+        now = read_json_object(read_file(self.folder / LOGIN_FILE))
         refreshed = {name: new for name, old in self._login.items() if (new := _refresh(old, now.get(name)))}
         if not refreshed:
             return
@@ -93,24 +99,9 @@ class PrivatePiConfig:
 
 
 def _refresh(old: Any, new: Any) -> dict[str, Any] | None:
-    """Return a login with renewed tokens; None if nothing was renewed. Nothing else of it can change."""
-    if not (isinstance(old, dict) and isinstance(new, dict) and old.get("type") == "oauth"):
-        return None
-    kept = ((key, old[key], new.get(key)) for key in REFRESHED_KEYS if key in old)
-    renewed = {
-        key: after
-        for key, before, after in kept
-        if type(after) is type(before) and isinstance(after, str | int) and after != before
-    }
-    return {**old, **renewed} if renewed else None
-
-
-def _decode_object(content: bytes | None) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(content) if content else {}
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    """Return a login with renewed tokens; None if nothing was renewed. Keys are never taken back."""
+    is_login = isinstance(old, dict) and old.get("type") == "oauth"
+    return renew_fields(old, new, REFRESHED_KEYS) if is_login else None
 
 
 @asynccontextmanager

@@ -144,7 +144,7 @@ async def guard_git(spec: RunSpec, emit: Emit) -> AsyncIterator[None]:
         guard = await anyio.to_thread.run_sync(GitGuard, spec.cwd)
     except TooManyFilesError:
         why = (
-            "the repository's .git/hooks and .git/info have too many files to be compared after the run, and Landlock "
+            ".git/hooks and .git/info have too many files to be compared after the run, and Landlock "
             "alone cannot protect them. Nothing was started. Install bubblewrap"
         )
         raise EngineError(unavailable_failure(spec.sandbox.mode, why)) from None

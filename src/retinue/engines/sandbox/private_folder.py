@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
@@ -42,6 +44,28 @@ def read_file(path: Path, limit: int = MAX_COPY_BYTES) -> bytes | None:
         return read_regular_file(path, limit, follow_link=False)
     except (OSError, FileTooLargeError, ValueError):
         return None
+
+
+def read_json_object(content: bytes | None) -> dict[str, Any]:
+    """Return the JSON object in a file's content; an empty one where there is none."""
+    try:
+        found = msgspec.json.decode(content) if content else {}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def renew_fields(old: Any, new: Any, names: Iterable[str]) -> dict[str, Any] | None:
+    """Return an object with these fields renewed; None if none was. Nothing else of it can change."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return None
+    kept = ((name, old[name], new.get(name)) for name in names if name in old)
+    renewed = {
+        name: after
+        for name, before, after in kept
+        if type(after) is type(before) and isinstance(after, str | int) and after != before
+    }
+    return {**old, **renewed} if renewed else None
 
 
 def write_private_file(path: Path, content: bytes) -> None:
