@@ -34,7 +34,7 @@ class Requirements(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tables: dict[str, int]
     promises: dict[str, Promise]
     beyond: dict[str, str]
-    """Promises of the toolsets that no document makes, by the test that proves each."""
+    """Promises of the toolsets, the live view and the search that no document makes, by the test that proves each."""
 
 
 REQUIREMENTS = msgspec.toml.decode(Path(__file__).with_name("requirements.toml").read_bytes(), type=Requirements)
