@@ -49,6 +49,8 @@ class FindingsModel(pydantic.BaseModel):
     def check_total(cls, total: int) -> int:
         if total > 100:
             raise ValueError("more than a hundred")
+        if total < 0:
+            raise RuntimeError("no total")
         return total
 
 
@@ -123,6 +125,17 @@ async def test_violations_beyond_the_retries_fail_with_the_last_payload(open_ret
     assert result.structured is None
 
 
+async def test_violation_in_the_last_turn_of_the_budget_keeps_the_payload(tmp_path):
+    model = next(iter(MODELS.values()))
+    results = [{"result": GOOD["files"]}, {"result": BAD}, {"result": GOOD}]
+    result = await run(open_api(model), tmp_path, results, max_turns=2)
+    assert result.failure is not None
+    assert (result.failure.code, result.structured) == (ErrorCode.BUDGET, None)
+    assert result.failure.message.endswith("it was kept in the details of this failure.")
+    assert VIOLATION in str(result.failure.detail["violations"])
+    assert msgspec.json.decode(str(result.failure.detail["payload"])) == BAD
+
+
 async def test_answer_without_finalization_is_reminded_and_counts_as_a_correction(open_retinue, tmp_path):
     result = await run(open_retinue, tmp_path, ["Here is my answer.", {"result": BAD}, {"result": GOOD}])
     assert (result.failure, result.structured) == (None, GOOD)
@@ -161,6 +174,13 @@ async def test_value_that_only_the_type_rejects_fails_the_result(tmp_path):
     assert result.failure is not None
     assert (result.failure.reason, result.structured) == ("schema", None)
     assert "more than a hundred" in result.failure.message
+
+
+async def test_rule_of_the_type_that_raises_any_error_fails_the_result(tmp_path):
+    result = await run(open_scripted, tmp_path, [{"result": {**GOOD, "total": -1}}], output=FindingsModel)
+    assert result.failure is not None
+    assert (result.failure.code, result.failure.reason) == (ErrorCode.NOT_FINALIZED, "schema")
+    assert "FindingsModel: RuntimeError: no total" in result.failure.message
 
 
 async def test_type_without_schema_raises(tmp_path):

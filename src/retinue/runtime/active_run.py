@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import anyio
 from msgspec import structs
@@ -13,7 +14,17 @@ from retinue.guards.budget import RUN_NOT_STARTED, Budget
 from retinue.guards.guard_set import GuardSet, create_guards
 from retinue.guards.output import SCHEMA_REASON, schema_failure
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.events import Event, Finalized, Notice, RunEnded, RunQueued, RunStarted, SteeringDelivered
+from retinue.model.events import (
+    Event,
+    Finalized,
+    Notice,
+    RunEnded,
+    RunQueued,
+    RunStarted,
+    SteeringDelivered,
+    ToolCalled,
+    ToolReturned,
+)
 from retinue.model.providers import join_model, same_model
 from retinue.model.results import (
     AnswerStatus,
@@ -130,6 +141,8 @@ class ActiveRun:
         self._queued = recorder.redact(RunQueued.of(spec))
         self._attempts: list[Attempt] = []
         self._current: Attempt | None = None
+        self._finalize_results: dict[str, Any] = {}
+        """The results of finalize calls that have not returned yet."""
         self._started: float | None = None
         self._guards: GuardSet | None = None
 
@@ -231,6 +244,17 @@ class ActiveRun:
             return Finalized(structs.replace(final, structured=value))
         self.schema_failure = schema_failure(violations, value)
         return Notice(SCHEMA_REASON, f"The result did not match its output schema: {violations}")
+
+    def observe_finalize_call(self, event: ToolCalled | ToolReturned) -> None:
+        """Note why a finalize call was rejected, with its result: no later call may come."""
+        if self.spec.output_schema is None or event.name != FINALIZE_TOOL:
+            return
+        if isinstance(event, ToolCalled):
+            self._finalize_results[event.call] = event.args.get("result")
+        elif event.call in self._finalize_results:
+            result = self._finalize_results.pop(event.call)
+            if event.is_error:
+                self.schema_failure = schema_failure(event.text, result)
 
     async def load_history(self) -> tuple[Message, ...]:
         """Return the messages of the session so far, from its record.

@@ -31,6 +31,8 @@ SCHEMA_REMINDER = (
 )
 CONTINUE_PROMPT = "The previous attempt was cut off by a provider error. Continue from where you stopped."
 
+RESULT_KEPT = "The last result did not match its output schema; it was kept in the details of this failure."
+
 EMPTY_ANSWER_REASONS = frozenset({"empty_answer", "no_final_message"})
 """Failures that a finalize reminder may still correct, because the answer is the finalize call."""
 
@@ -149,8 +151,16 @@ def _require_finalization(failure: Failure | None, run: ActiveRun) -> Failure | 
     if collector.finalized:
         return failure
     if failure and not (failure.reason in EMPTY_ANSWER_REASONS and collector.ended_normally):
-        return failure
+        return _with_last_result(failure, run.schema_failure)
     return run.schema_failure or Failure(
         ErrorCode.NOT_FINALIZED,
         "The agent ended without a valid subagent_finalize call. Its work was kept: resume the session to continue.",
     )
+
+
+def _with_last_result(failure: Failure, rejected: Failure | None) -> Failure:
+    """Return a failure with the last result of the agent, which did not match its schema."""
+    if rejected is None or failure.reason == SCHEMA_REASON:
+        return failure
+    message = f"{failure.message} {RESULT_KEPT}"
+    return structs.replace(failure, message=message, detail={**failure.detail, **rejected.detail})

@@ -13,6 +13,18 @@ from retinue.model.results import OutputType, RunResult, StructuredResult
 MAX_MESSAGE_CHARS = 2000
 """Characters of a message of a type that rejects a value."""
 
+RULE_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""Errors of a type's own rules. Those of msgspec and pydantic are a `ValueError`."""
+
 
 def make_schema(output: Any) -> Mapping[str, Any]:
     """Return the JSON schema of a type, or the schema itself.
@@ -36,8 +48,9 @@ def convert_result(result: RunResult, output: type[OutputType]) -> StructuredRes
         return StructuredResult(**fields)
     try:
         return StructuredResult(**fields, structured=_convert(value, output))
-    except ValueError as error:  # also the errors of msgspec and pydantic, whose types may have rules of their own
-        failure = schema_failure(f"{getattr(output, '__name__', output)}: {error}"[:MAX_MESSAGE_CHARS], value)
+    except RULE_ERRORS as error:
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        failure = schema_failure(f"{getattr(output, '__name__', output)}: {kind}{error}"[:MAX_MESSAGE_CHARS], value)
         return StructuredResult(**{**fields, "failure": failure, "exit_code": 1})
 
 

@@ -116,10 +116,9 @@ class _AttemptObserver:
             await anyio.lowlevel.checkpoint()
 
     def _judge(self, event: Event, now: float) -> None:
-        if isinstance(event, ToolCalled):
-            self._open_calls.add(event.call)
-        elif isinstance(event, ToolReturned):
-            self._open_calls.discard(event.call)
+        if isinstance(event, ToolCalled | ToolReturned):
+            self._run.observe_finalize_call(event)
+            (self._open_calls.add if isinstance(event, ToolCalled) else self._open_calls.discard)(event.call)
         if failure := self._guards.observe(event, now):
             # The first failure is the cause; later ones are its consequences.
             self.failure = self.failure or failure

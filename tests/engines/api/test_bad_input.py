@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import msgspec
 import pytest
-from tests.engines.api.conftest import MODELS, open_provider
+from tests.engines.api.conftest import MODELS, environment, open_provider
 from tests.engines.api.test_engine import of_type
 from tests.support.model_server import RawAnswer, ScriptedCall, ScriptedError, ScriptedTurn
 
@@ -105,6 +105,32 @@ async def test_malformed_chunk_is_retried_then_fails_as_a_server_error(model, tm
         assert len(provider.server.requests) == MAX_TRIES
     assert failure.reason == "server_error"
     assert 'The provider sent a malformed chunk: {"choices": [oops' in failure.message
+
+
+@pytest.mark.parametrize("body", ['{"id": "x", "object": "reply"}', '{\n  "id": "x",\n  "object": "reply"\n}\n'])
+async def test_document_in_place_of_a_stream_fails_at_once(model, tmp_path, body):
+    turn = ScriptedTurn(raw=RawAnswer(body=body, content_type="application/json"))
+    async with open_provider(lambda _: turn, tmp_path) as provider:
+        failure = find_failure(await provider.run(model))
+        assert len(provider.server.requests) == 1
+    assert "The provider answered with one document (application/json) instead of an event stream" in failure.message
+    assert "the server must support streaming" in failure.message
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b""], ids=["http", "closed"])
+async def test_base_url_with_https_of_a_server_without_tls_names_what_to_check(tmp_path, answer):
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answer)
+        writer.close()
+
+    async with (
+        await asyncio.start_server(respond, "127.0.0.1", 0) as server,
+        open_provider([ANSWER], tmp_path) as provider,
+    ):
+        port = server.sockets[0].getsockname()[1]
+        events = await provider.run(MODELS["anthropic"], environment=environment(f"https://127.0.0.1:{port}"))
+    assert "begin the base URL with http://" in find_failure(events).message
 
 
 async def test_redirect_fails_with_its_target_and_is_not_followed(model, tmp_path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -23,13 +24,26 @@ from retinue.engines.api.retries import (
     make_status_error,
     reply_with_retries,
 )
-from retinue.engines.api.wire import DEFAULT_MAX_TOKENS, JsonObject, ModelOptions, StreamReader, Wire, get_object
+from retinue.engines.api.wire import (
+    DEFAULT_MAX_TOKENS,
+    JsonObject,
+    ModelOptions,
+    StreamReader,
+    TruncatedStreamError,
+    Wire,
+    get_object,
+)
 from retinue.model.events import Notice
 from retinue.model.runs import Secret
 
 if TYPE_CHECKING:
     import httpx2
 
+NO_TLS_MARK = "WRONG_VERSION_NUMBER"
+NO_TLS_HINT = (
+    "(The server does not speak TLS on this port: check the port, or begin the base URL with http:// if the "
+    "server is yours.)"
+)
 MAX_EVENT_BYTES = 16 * 2**20
 MAX_REPLY_BYTES = 64 * 2**20
 """Bytes of one streamed reply; an endless stream ends here."""
@@ -139,6 +153,8 @@ class ApiModel:
             detail = str(error) or type(error).__name__
             if isinstance(error, httpx2.ConnectError):
                 detail = f"{endpoint.base_url} cannot be reached: {detail}"
+                if endpoint.base_url.startswith("https:") and (NO_TLS_MARK in detail or not str(error)):
+                    raise RequestFailedError(f"Connection error: {detail} {NO_TLS_HINT}", retryable=False) from error
             raise make_connection_error(detail) from error
 
     async def _read_reply(self, body: bytes, on_delta: OnDelta) -> ModelReply:
@@ -147,14 +163,16 @@ class ApiModel:
         async with aclosing(await self._client.send(self._build_request(body), stream=True)) as response:
             await _check_response(response)
             self._prices.start_loading()
-            async with aclosing(response.aiter_raw()) as chunks:
-                async for chunk in chunks:
-                    await _pass_on_deltas(events.feed(chunk), reader, on_delta)
-                    del chunk  # else it is held while the next one is awaited
-                    # A chunk without deltas must not keep the loop from timeouts and signals.
-                    await anyio.lowlevel.checkpoint()
-        await _pass_on_deltas(events.finish(), reader, on_delta)
-        reply, provider = reader.finish(), self._endpoint.provider
+            with _explain_document(response):
+                async with aclosing(response.aiter_raw()) as chunks:
+                    async for chunk in chunks:
+                        await _pass_on_deltas(events.feed(chunk), reader, on_delta)
+                        del chunk  # else it is held while the next one is awaited
+                        # A chunk without deltas must not keep the loop from timeouts and signals.
+                        await anyio.lowlevel.checkpoint()
+                await _pass_on_deltas(events.finish(), reader, on_delta)
+                reply = reader.finish()
+        provider = self._endpoint.provider
         usage = await self._prices.add_cost(reply.usage, provider, self._options.model)
         model = f"{provider}/{reply.model}" if reply.model else None
         return msgspec.structs.replace(reply, model=model, usage=usage)
@@ -172,10 +190,34 @@ class ApiModel:
         return self._client.build_request("POST", url, content=body, headers=headers)
 
 
+@contextmanager
+def _explain_document(response: httpx2.Response) -> Iterator[None]:
+    """Fail at once if a server sent one JSON document in place of a stream: it would do so again.
+
+    Raises:
+        RequestFailedError: the response is such a document.
+    """
+    try:
+        yield
+    except (TruncatedStreamError, MalformedEventError) as error:
+        kind = response.headers.get("content-type", "")
+        if "text/event-stream" in kind:
+            raise
+        raise RequestFailedError(
+            f"The provider answered with one document ({kind}) instead of an event stream. (Check the base URL "
+            f"{response.url}: the server must support streaming.)",
+            retryable=False,
+        ) from error
+
+
 async def _pass_on_deltas(events: list[JsonObject], reader: StreamReader, on_delta: OnDelta) -> None:
     for event in events:
         for delta in reader.read(event):
             await on_delta(delta)
+
+
+class MalformedEventError(RequestFailedError):
+    """Raised if an event of a stream is not JSON."""
 
 
 class EventParser:
@@ -232,7 +274,7 @@ def _decode_event(text: bytes) -> JsonObject:
         event = _decode_json(text)
     except (msgspec.DecodeError, RecursionError) as error:
         shown = text[:MAX_ERROR_CHARS].decode(errors="replace")
-        raise RequestFailedError(f"The provider sent a malformed chunk: {shown}", retryable=True) from error
+        raise MalformedEventError(f"The provider sent a malformed chunk: {shown}", retryable=True) from error
     return get_object(event)
 
 

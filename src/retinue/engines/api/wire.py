@@ -79,6 +79,10 @@ class ProviderStreamError(Exception):
     """Raised if a stream reports an error or ends early."""
 
 
+class TruncatedStreamError(ProviderStreamError):
+    """Raised if a stream ends without a stop reason."""
+
+
 class ReplyBuilder:
     """The blocks of a reply in the order in which they begin, each complete when the stream has ended."""
 
@@ -111,10 +115,10 @@ class ReplyBuilder:
         """Return the reply.
 
         Raises:
-            ProviderStreamError: the stream ended without a stop reason.
+            TruncatedStreamError: the stream ended without a stop reason.
         """
         if self.stop_reason is None:
-            raise ProviderStreamError("The stream ended without a stop reason: connection closed")
+            raise TruncatedStreamError("The stream ended without a stop reason: connection closed")
         blocks = [block.finish() for block in self._blocks.values()]
         content = rename_repeated_calls(blocks)
         if content != blocks:
