@@ -32,6 +32,7 @@ from retinue.runtime.delegation import (
 )
 from retinue.runtime.event_bus import EventBus, EventSubscription
 from retinue.runtime.executor import Executor
+from retinue.runtime.file_writers import FileWriters
 from retinue.runtime.isolation import RunWorktree, enter_worktree
 from retinue.runtime.planner import AdmittedCall, PlannedRun, Planner
 from retinue.runtime.recorder import EventRedactor, Recorder, shown_spec
@@ -82,6 +83,7 @@ class Orchestrator:
         self._call_ended = anyio.Event()
         self._own_spawns = SpawnCount()
         """Counts the calls of the agent that this whole process runs below, if there is one."""
+        self._file_writers = FileWriters()
         self.active_runs = ActiveRuns(executor, store)
         self.budgets = ConversationBudgets(store)
         self.delegation = DelegationRegistry(partial(make_delegation, self))
@@ -335,6 +337,7 @@ class Orchestrator:
             store=self._store,
             child_context=child_context,
             worktree=RunWorktree(self._worktrees, spec),
+            file_writers=self._file_writers,
         )
 
     def _refused(self, spec: RunSpec, failure: Failure) -> RunResult:

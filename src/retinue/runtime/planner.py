@@ -36,6 +36,7 @@ from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, T
 from retinue.model.sandbox import NO_SANDBOX, SandboxMechanism, SandboxPolicy
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
+from retinue.runtime.agent_changes import describe_changes
 from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.isolation import WorkFolder, plan_work_folder
 from retinue.runtime.model_choice import apply_choices
@@ -399,9 +400,11 @@ class Planner:
 
             draft.resume_blocks = (await render_resume_context(self._store.events(previous.session)),)
             return
-        from retinue.sessions.messages import load_messages
+        from retinue.sessions.messages import load_session
 
-        draft.history = await load_messages(self._store, previous.session)
+        draft.history, last = await load_session(self._store, previous.session)
+        if last and (notice := describe_changes(last, draft.agent, draft.model, draft.grant.tools)):
+            draft.notices = (*draft.notices, notice)
         if not engine.capabilities.resumes_natively:
             return
         # What another engine did since is not in this one's file; a run that never started has no engine.

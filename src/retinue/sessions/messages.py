@@ -28,10 +28,22 @@ async def load_messages(store: SessionStore, session: str) -> tuple[Message, ...
     Raises:
         RefusedError: `storage`.
     """
-    builder = MessageBuilder()
+    messages, _ = await load_session(store, session)
+    return messages
+
+
+async def load_session(store: SessionStore, session: str) -> tuple[tuple[Message, ...], RunQueued | None]:
+    """Return the messages of all runs of a session, and what its last run was planned with.
+
+    Raises:
+        RefusedError: `storage`.
+    """
+    builder, last = MessageBuilder(), None
     async for record in store.events(session):
         builder.add(record)
-    return builder.messages()
+        if isinstance(record.event, RunQueued):
+            last = record.event
+    return builder.messages(), last
 
 
 class MessageBuilder:
