@@ -26,6 +26,8 @@ from retinue.composition import TOOLSET_DEFAULTS
 from retinue.config import settings
 from retinue.model import errors, event_codec, events, results, runs
 from retinue.model.results import REFUSAL_CODES, REFUSED_EXIT_CODE
+from retinue.output.redaction.patterns import SECRET_PATTERNS
+from retinue.output.redaction.secret_pattern import SecretPattern
 from retinue.toolsets.single import ERROR_CODES, FAILED_CODE
 
 FOLDER = Path(__file__).parents[1] / "reference"
@@ -273,7 +275,36 @@ def _ratio(row: CaseResult) -> tuple[str, str, str]:
     return f"{row.ratio:.2f}", f"{'≥' if row.is_rate else '≤'} {row.goal:g}", "yes" if row.met else "no"
 
 
+# -- secrets ---------------------------------------------------------------------------------------
+
+
+def secrets_page() -> str:
+    marks: dict[str, str] = {row.name: row.mark for row in SECRET_PATTERNS}
+    tokens = {row.name: code(row.mark) for row in SECRET_PATTERNS if _is_token(row)}
+    named = [name for name in marks if name not in tokens]
+    return f"""\
+# Secrets
+
+This page lists the {len(marks)} kinds of secrets that [redaction](../results.md#redaction) recognizes by their form.
+The exact values of secret environment variables and provider keys are redacted as well, also in base64 and URL
+encoding.
+
+## Secrets that the text around them reveals
+
+They become `[REDACTED]`, or the marker in the second column.
+
+{table(["secret", "marker"], [(name, code(marks[name])) for name in named])}
+## Tokens that identify themselves
+
+{table(["token", "marker"], sorted(tokens.items(), key=lambda row: row[0].lower()))}"""
+
+
+def _is_token(row: SecretPattern) -> bool:
+    return bool(row.prefix or row.shape) or row.name == "Azure client secret"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "secrets.md": secrets_page,
     "agent-keys.md": agent_keys_page,
     "benchmarks.md": benchmarks_page,
     "cli.md": cli_page,

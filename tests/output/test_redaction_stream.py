@@ -7,8 +7,10 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.secret_examples import CANARIES, make_tokens
 
 from retinue.output.redaction.redactor import Redactor
+from retinue.output.redaction.tokens import TOKEN_FORMATS
 
 KNOWN = ("hunter2-secret/with space", "abcDEF123456+/==", "line one\nline two")
 
@@ -158,6 +160,21 @@ def test_unclosed_private_key_in_grep_output_stops_at_a_character_no_key_has():
 def test_stream_redaction_of_hostile_text_takes_linear_time(unit):
     short, long = unit * (50_000 // len(unit)), unit * (200_000 // len(unit))
     assert _seconds(long) < 12 * _seconds(short) + 0.01
+
+
+def test_redaction_of_text_like_any_token_takes_linear_time():
+    units = [token.text[:-1] + " -" for token in make_tokens().values()] + [token.prefix for token in TOKEN_FORMATS]
+    units += [canary.text[: len(canary.text) * part // 4] for canary in CANARIES.values() for part in (2, 3, 4)]
+    slow = [
+        unit
+        for unit in units
+        if unit and _seconds(_repeat(unit, 64_000)) > 12 * _seconds(_repeat(unit, 16_000)) + 0.02
+    ]
+    assert slow == []
+
+
+def _repeat(unit, size):
+    return unit * (size // len(unit))
 
 
 def _seconds(text):

@@ -25,6 +25,8 @@ _JSON_ESCAPES = r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|
 
 def replace_surrogates(text: str) -> str:
     """Return the text with U+FFFD for every lone surrogate, so that any encoding of Unicode can carry it."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

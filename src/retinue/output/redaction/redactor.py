@@ -131,7 +131,7 @@ class StreamRedactor:
 
 _NAME_OF_SENSITIVE_VALUE = (
     r"(?i)(?:^|[_-])(?:(?:API|ACCESS|SECRET|PRIVATE|AUTH)?KEYS?|[A-Z]*TOKENS?|SECRETS?|PASSWORD|PASSWD|PASS|PWD"
-    r"|PASSPHRASE|CREDENTIALS?|AUTH)(?:[_-]|\d|$)"
+    r"|PASSPHRASE|CREDENTIALS?|CREDS|AUTH|PAT|COOKIES?|[A-Z]*DSN|CERT)(?:[_-]|\d|$)"
 )
 _PLAIN_VALUE = r"(?s)[~.]{0,2}[/\\].*|[A-Za-z]:[/\\].*|[\d.,:eE+-]+|[A-Za-z]?[a-z]{1,15}|[A-Z]{1,16}"
 """A path, a number, a flag or a single word: redacting it everywhere would do harm and hide nothing."""

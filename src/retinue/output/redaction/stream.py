@@ -15,27 +15,26 @@ from retinue.output.redaction.patterns import (
     CONTEXT,
     LINE_START,
     MAX_REACH,
-    REDACTION_MARK,
     SECRET_PATTERNS,
-    SecretPattern,
     find_candidate_rows,
     fold_case,
     may_contain_name,
 )
+from retinue.output.redaction.secret_pattern import REDACTION_MARK, SecretPattern
 from retinue.output.untrusted_text import replace_surrogates
 from retinue.support.cache import compile_pattern
 
 MIN_SECRET_CHARS = 8
 """A shorter known value is not redacted: it would occur in ordinary words."""
-_HELD_WORDS = 4
-"""Words of the longest head: `Authorization : Basic dXNl…`."""
+_HELD_WORDS = 6
+"""Words of the longest head: `machine HOST login USER password …`."""
 
 Span = tuple[int, int, int]
 """Start of a secret, its row in the table, and its end."""
 
 
 class KnownSecrets:
-    """Exact values to redact, verbatim and as encoded in JSON and URLs."""
+    """Exact values to redact, verbatim and as encoded in JSON, URLs and base64."""
 
     def __init__(self, values: Iterable[str]) -> None:
         marks = REDACTION_MARK + "".join(family.mark for family in SECRET_PATTERNS)
@@ -49,19 +48,20 @@ class KnownSecrets:
         self._forms = sorted(forms, key=lambda form: (-len(form), form))
         self._spaced = [form for form in self._forms if compile_pattern(r"\s").search(form)]
         self._reach = max((len(form) for form in self._forms if form not in self._spaced), default=1) - 1
+        self._probes = [(_find_probe(form), form) for form in self._forms]
 
     def __bool__(self) -> bool:
         return bool(self._forms)
 
     def occur_in(self, text: str) -> bool:
-        for form in self._forms:  # noqa: SIM110 - runs on every text; any() takes three times as long
-            if form in text:
+        for probe, form in self._probes:  # noqa: SIM110 - runs on every text; any() takes three times as long
+            if probe in text and form in text:
                 return True
         return False
 
     def find_in(self, text: str) -> Iterator[re.Match[str]]:
         """Return the leftmost occurrences, the longest at each position."""
-        present = [re.escape(form) for form in self._forms if form in text]
+        present = [re.escape(form) for probe, form in self._probes if probe in text and form in text]
         return re.finditer("|".join(present), text) if present else iter(())
 
     def find_decided_end(self, text: str) -> int:
@@ -181,12 +181,16 @@ def _find_decided_end(text: str, folded: str, start: int) -> int:
     floor = max(start, end - MAX_REACH)
     words = _find_last_word_starts(text, max(floor, text.rfind("\n", floor) + 1))
     cut = end if not words or text[-1].isspace() else words[-1]
-    for begin, following in pairwise([*words, end]):
-        if may_contain_name(folded[begin:following]):
-            cut = begin
-            break
+    if words and may_contain_name(folded[words[0] :]):
+        cut = min(cut, _find_name_start(folded, words))
     block = text.find(BLOCK_BEGIN, floor)
     return max(floor, min(cut, block) if block >= 0 else cut)
+
+
+def _find_name_start(folded: str, words: list[int]) -> int:
+    """Return the start of the first of the words that may contain a name; the end of the text if none does."""
+    end = len(folded)
+    return next((at for at, until in pairwise([*words, end]) if may_contain_name(folded[at:until])), end)
 
 
 def _find_last_word_starts(text: str, start: int) -> list[int]:
@@ -196,15 +200,37 @@ def _find_last_word_starts(text: str, start: int) -> list[int]:
     return [match.start() for match in compile_pattern(r"\S+").finditer(text, start + before)]
 
 
+def _find_probe(form: str) -> str:
+    """Return a sign of the form that ordinary text rarely has, or the form: one character is searched much faster."""
+    return next((sign for sign in "%\\+=/" if sign in form), form)
+
+
 def _encoded_forms(value: str) -> Iterator[str]:
+    """Yield the value, and the value as JSON, URLs and base64 have it."""
     from json import dumps
     from urllib.parse import quote, quote_plus
 
     yield value
     yield dumps(value)[1:-1]
     yield dumps(value, ensure_ascii=False)[1:-1]
-    yield quote(value, safe="", errors="replace")
-    yield quote_plus(value, errors="replace")
+    for encoded in (quote(value, safe="", errors="replace"), quote_plus(value, errors="replace")):
+        yield encoded
+        yield compile_pattern("%..").sub(lambda escape: escape[0].lower(), encoded)
+    yield from _base64_forms(value.encode("utf-8", "replace"))
+
+
+def _base64_forms(value: bytes) -> Iterator[str]:
+    """Yield the value in base64 at each of the three offsets it may have in a longer text, in both alphabets."""
+    from base64 import b64encode
+
+    yield b64encode(value).decode()
+    for before in range(3):
+        encoded = b64encode(b" " * before + value).decode()
+        # Only characters that depend on nothing but the value.
+        certain = encoded[-(-before * 8 // 6) : (before + len(value)) * 8 // 6]
+        if len(certain) >= MIN_SECRET_CHARS:
+            yield certain
+            yield certain.replace("+", "-").replace("/", "_")
 
 
 def _find_partial_start(form: str, text: str) -> int:
