@@ -8,14 +8,15 @@ from pathlib import Path
 
 import anyio
 import msgspec
-from tests.output.conftest import CANARIES
 from tests.support.fake_pi import FakePiAction, action, encode_script, install_fake_pi
+from tests.support.secret_examples import CANARIES, make_tokens
 
 from chaos.attack import Attack, environment
 from retinue.client import Retinue
 from retinue.model.event_codec import to_line
 from retinue.model.events import RunEnded
 
+SECRETS = {**CANARIES, **make_tokens()}
 FAMILIES_OF_A_RUN = 4
 COMMANDS = (
     ("sessions", "list"),
@@ -34,19 +35,19 @@ async def attack_with_canaries(attack: Attack, *, at_least: int = 10) -> None:
     """Let pi stand-ins print secrets; read events, results, files, logs and commands."""
     placed = 0
     while attack.goes_on(at_least):
-        names = attack.choose.sample(sorted(CANARIES), FAMILIES_OF_A_RUN)
-        outputs, count = await collect_outputs(attack, attack.folder(), [CANARIES[name].text for name in names])
+        names = attack.choose.sample(sorted(SECRETS), FAMILIES_OF_A_RUN)
+        outputs, count = await collect_outputs(attack, attack.folder(), [SECRETS[name].text for name in names])
         placed += count
         if attack.is_control:
-            outputs["a sink that is not redacted"] = CANARIES[names[0]].text.encode()
+            outputs["a sink that is not redacted"] = SECRETS[names[0]].text.encode()
         leaks = [
             f"{name} came out in {sink}"
             for name in names
             for sink, data in outputs.items()
-            if find_secret(CANARIES[name].secret, data)
+            if find_secret(SECRETS[name].secret, data)
         ]
         attack.tally.note(*leaks, leaks=len(leaks))
-    attack.tally.figures |= {"families": len(CANARIES), "canaries": placed, "sinks": 9 + len(COMMANDS)}
+    attack.tally.figures |= {"families": len(SECRETS), "canaries": placed, "sinks": 9 + len(COMMANDS)}
 
 
 def find_secret(secret: str, data: bytes) -> bool:
