@@ -88,6 +88,41 @@ async def test_output_larger_than_a_pipe_is_read_completely():
         assert text.endswith(b"end\n")
 
 
+@BOTH
+async def test_private_streams_transfer_every_byte_and_end(anyio_backend):
+    data = bytes(range(256)) * 20_000
+    command = structs.replace(shell("cat; exit 3", stdin=StdinMode.PIPE), private_streams=True)
+    async with ProcessSupervisor() as supervisor, open_child(command, supervisor) as process:
+
+        async def send() -> None:
+            await process.send(data)
+            process.close_stdin()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            assert await read_all(process) == data
+        assert await process.wait() == ProcessEnd(code=3)
+
+
+async def test_send_to_an_exited_child_with_private_streams_raises_child_exited_error():
+    command = structs.replace(shell("read x; exec 0<&-; sleep 1000", stdin=StdinMode.PIPE), private_streams=True)
+    async with ProcessSupervisor() as supervisor, open_child(command, supervisor) as process:
+        with pytest.raises(ChildExitedError):
+            await process.send(b"x\n" * 2**20)
+        with pytest.raises(ChildExitedError):
+            await process.send(b"x\n" * 2**20)
+
+
+FORGE = "sh -c 'echo forged >/proc/$PPID/fd/1; echo more >>/proc/$PPID/fd/0'; echo true answer"
+
+
+@pytest.mark.parametrize(("private", "output"), [(True, b"true answer\n"), (False, b"forged\ntrue answer\n")])
+async def test_private_streams_cannot_be_opened_by_a_descendant(private, output):
+    command = structs.replace(shell(FORGE, stdin=StdinMode.PIPE), private_streams=private)
+    async with ProcessSupervisor() as supervisor, open_child(command, supervisor) as process:
+        assert await read_all(process) == output
+
+
 async def test_output_of_an_exited_child_is_read_after_wait():
     async with ProcessSupervisor() as supervisor, open_child(shell("echo all of it"), supervisor) as process:
         await process.wait()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.kills import kill_busy_parent
 from tests.support.processes import assert_nothing_left_open, python, read_all, read_lines, shell
 
 from retinue.engines.base import EngineError
@@ -186,3 +187,10 @@ async def test_markers_of_outer_instances_are_kept(monkeypatch):
         instances, children = (await read_all(process)).decode().split()
         assert instances == f"above:{supervisor.marker}"
         assert children.startswith("outer:")
+
+
+@LINUX
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_parent_killed_at_a_random_moment_leaves_nothing(kind, seed):
+    outcome = kill_busy_parent(kind, seed)
+    assert outcome.left == ()

@@ -74,7 +74,9 @@ def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, re
         *_preference_arguments(spec),
     ]
     start = (program, *arguments)
-    return ChildCommand(argv=start, cwd=spec.cwd, environ=_build_environment(spec), stdin=StdinMode.PIPE)
+    return ChildCommand(
+        argv=start, cwd=spec.cwd, environ=_build_environment(spec), stdin=StdinMode.PIPE, private_streams=True
+    )
 
 
 def list_setting_sources(spec: RunSpec) -> tuple[str, ...]:

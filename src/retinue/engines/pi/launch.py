@@ -83,7 +83,9 @@ class PiLaunch(Struct, frozen=True):
 
     def _build_command(self, *arguments: str) -> ChildCommand:
         argv = (self.key.program, *arguments)
-        return ChildCommand(argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=StdinMode.PIPE)
+        return ChildCommand(
+            argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=StdinMode.PIPE, private_streams=True
+        )
 
 
 def plan_launch(spec: RunSpec, installation: PiInstallation) -> PiLaunch:

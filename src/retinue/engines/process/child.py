@@ -137,7 +137,7 @@ class ChildProcess:
             raise ChildExitedError(errno.EPIPE, f"Process {self.pid} has no open stdin.")
         try:
             await self._stdin.send(data, self._exit)
-        except BrokenPipeError as error:
+        except ConnectionError as error:
             raise ChildExitedError(errno.EPIPE, f"Process {self.pid} no longer reads its stdin.") from error
 
     def close_stdin(self) -> None:

@@ -24,6 +24,9 @@ class ChildCommand(Struct, frozen=True, kw_only=True):
     stdin: StdinMode = StdinMode.CLOSED
     companions: int = 0
     """Descendants that belong to the program as it is started, such as those of a sandbox; they are not counted."""
+    private_streams: bool = False
+    """True if stdin and stdout carry its protocol: they are then sockets, which nothing can open in /proc/PID/fd.
+    A shell script needs pipes, because it cannot open /dev/stdout then. Without a watchdog they are pipes."""
     sandbox: Mapping[str, object] | None = None
     """JSON object for `landlock.apply_sandbox`, called in the child immediately before it becomes the program."""
     pass_fds: tuple[int, ...] = ()

@@ -199,8 +199,8 @@ def _enlarge_pipe(descriptor: int) -> None:
 class ChildStreams:
     """The standard streams of a child that is about to be started: our ends, and its own."""
 
-    def __init__(self, stdin: StdinMode) -> None:
-        """Open all streams.
+    def __init__(self, stdin: StdinMode, *, private: bool = False) -> None:
+        """Open all streams; stdin and stdout are sockets if they are private.
 
         Raises:
             OSError: descriptors are short.
@@ -208,14 +208,14 @@ class ChildStreams:
         self.stdin: IO[bytes] | None = None
         self.child_ends: list[int] = []
         self._ours: list[IO[bytes]] = []
+        open_pair = _open_sockets if private else os.pipe
         try:
             if stdin is StdinMode.PIPE:
-                reading, writing = os.pipe()
-                self.child_ends.append(reading)
-                self.stdin = self._keep(writing, "wb")
+                self.stdin = self._open_input(open_pair)
             else:
                 self.child_ends.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
-            self.stdout, self.stderr = self._open_output(), self._open_output()
+            self.stdout = self._open_output(open_pair)
+            self.stderr = self._open_output(os.pipe)
         except OSError:
             self.close()
             raise
@@ -231,11 +231,26 @@ class ChildStreams:
         for file in self._ours:
             file.close()
 
-    def _open_output(self) -> IO[bytes]:
-        reading, writing = os.pipe()
-        self.child_ends.append(writing)
-        return self._keep(reading, "rb")
+    def _open_input(self, open_pair: Callable[[], tuple[int, int]]) -> IO[bytes]:
+        theirs, ours = open_pair()
+        return self._keep(ours, theirs, "wb")
 
-    def _keep(self, descriptor: int, mode: str) -> IO[bytes]:
-        self._ours.append(os.fdopen(descriptor, mode, buffering=0))
+    def _open_output(self, open_pair: Callable[[], tuple[int, int]]) -> IO[bytes]:
+        ours, theirs = open_pair()
+        return self._keep(ours, theirs, "rb")
+
+    def _keep(self, ours: int, theirs: int, mode: str) -> IO[bytes]:
+        self.child_ends.append(theirs)
+        self._ours.append(os.fdopen(ours, mode, buffering=0))
         return self._ours[-1]
+
+
+def _open_sockets() -> tuple[int, int]:
+    """Return a socket to read from and one to write to, like a pipe."""
+    import socket
+
+    # Not shut down in the other direction: some programs take that for a reader that has gone.
+    reading, writing = socket.socketpair()
+    # As large as the kernel allows; the default holds half as much as a pipe of ours.
+    writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHUNK_BYTES)
+    return reading.detach(), writing.detach()

@@ -164,7 +164,7 @@ class ProcessSupervisor:
         )
         streams = None
         try:
-            streams = ChildStreams(command.stdin)
+            streams = ChildStreams(command.stdin, private=command.private_streams)
             process = await watchdog.spawn(request, streams)
         except BaseException:
             if streams:
