@@ -35,7 +35,7 @@ KEYS = (
     ("↑ ↓ j k", "select a run"),
     ("Tab, Shift+Tab", "select the next or previous run, from the last to the first"),
     ("PgUp PgDn Home End", "scroll"),
-    ("Enter, Ctrl+O", "show the selected run alone, with all its output; again: all runs"),
+    ("Enter, Ctrl+O", "show only the selected run, with all output; again: all runs"),
     ("s", "steer: send a message to the selected run"),
     ("e", "extend the timeout of the selected run: 90, 15m, 2h"),
     ("c", "cancel the selected run; asks first"),

@@ -129,7 +129,7 @@ TRUNCATED_JSON = "Input data was truncated"
 PLAN_FILE_HELP = """\b
 FILE is JSON, - for stdin:
   {"tasks": [{"agent": "explorer", "prompt": "Where is …?"},
-             {"agent": "tester", "prompt": "What is untested?", "timeout": 120}]}
+             {"agent": "tester", "prompt": "Find gaps.", "timeout": 120}]}
 
 A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session), model,
 effort, isolation (worktree), outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head",

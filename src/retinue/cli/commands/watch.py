@@ -48,7 +48,7 @@ MAX_TRANSCRIPT_EVENTS = 5_000
 KEYS_HELP = """\b
 Keys on a terminal:
   ↑ ↓ Tab        select a run; PgUp and PgDn scroll
-  Enter, Ctrl+O  show the selected run alone, with all its output; again: all runs
+  Enter, Ctrl+O  show only the selected run, with all output; again: all runs
   s              steer: send a message to the selected run
   e              extend its timeout
   c              cancel it; asks first
