@@ -30,6 +30,7 @@ from chaos.children import attack_with_children
 from chaos.junk import attack_with_junk
 from chaos.kills import attack_with_kills
 from chaos.repository import attack_with_a_repository
+from chaos.shutdowns import attack_with_shutdowns
 from chaos.storage import attack_with_power_cuts, attack_with_storage_faults
 from chaos.web import attack_over_http, attack_with_schemathesis
 from retinue.engines.process.supervisor import ContainmentKind, detect_containment
@@ -60,6 +61,7 @@ SECTIONS = (
         has_control=True,
         hides_control_groups=True,
     ),
+    Section("shutdowns in a burst", attack_with_shutdowns, 2),
     Section("power cuts", attack_with_power_cuts, 3, has_control=True),
     Section("storage faults", attack_with_storage_faults, 2, has_control=True),
     Section("200 children at once", attack_with_children, 1, has_control=True),

@@ -65,8 +65,11 @@ async def _kill_one(attack: Attack, home: Path, prefix: tuple[str, ...]) -> tupl
     async with opened as process:
         await _read_for(START_TIMEOUT, process, output, at_least=1)
         await _read_for(moment, process, output)
-        process.send_signal(signal.SIGKILL)
+        ended = process.returncode
+        if ended is None:
+            process.send_signal(signal.SIGKILL)
         await _read_for(DRAIN_TIMEOUT, process, output)
+        await process.wait()
     if attack.is_control:
         await anyio.run_process(["sh", "-c", f"setsid sleep {mark} >/dev/null 2>&1 &"])
         output += b'["%s","%s",1,false]\n' % (b"0" * 32, b"0" * 32)
@@ -75,6 +78,8 @@ async def _kill_one(attack: Attack, home: Path, prefix: tuple[str, ...]) -> tupl
     lines = bytes(output).split(b"\n")[:-1]  # a line without its end was not shown
     events = [ShownEvent(*json.loads(line)) for line in lines]
     lost, problems = await find_lost(home / "state", events)
+    if ended is not None:
+        problems.append(f"the program ended by itself with exit code {ended} (seed {seed})")
     if left:
         problems.append(f"{left} processes were left running after a kill {moment:.2f} s in (seed {seed})")
     attack.tally.note(*problems, lost=lost, orphans=left)

@@ -15,8 +15,8 @@ from retinue.config.settings import Settings
 
 SECRET = "canary-outside-the-repository"
 COMMANDS = (
-    ("run", "--engine", "offline", "What is here?"),
-    ("run", "--engine", "pi", "--agent", "evil", "Hello"),
+    ("run", "explorer", "What is here?", "--engine", "offline"),
+    ("run", "evil", "Hello", "--engine", "pi"),
     ("agents", "list"),
     ("agents", "show", "evil"),
     ("agents", "check"),

@@ -12,6 +12,7 @@ from chaos.children import attack_with_children
 from chaos.junk import attack_with_junk
 from chaos.kills import attack_with_kills
 from chaos.repository import attack_with_a_repository
+from chaos.shutdowns import attack_with_shutdowns
 from chaos.web import attack_over_http
 
 pytestmark = pytest.mark.process
@@ -36,6 +37,14 @@ async def test_section_of_the_attack_holds(name, tmp_path):
     assert result.problems == []
     assert result.is_clean
     assert result.tried > 0
+
+
+async def test_shutdown_in_a_burst_of_starts_leaves_no_process_and_one_end_per_run(tmp_path):
+    attack = Attack("shutdowns", SEED, 0.0, tmp_path)
+    await attack_with_shutdowns(attack, at_least=4)
+    result = attack.tally.result()
+    assert result.problems == []
+    assert result.is_clean
 
 
 CONTROLS: dict[str, tuple[Section, tuple[str, ...]]] = {

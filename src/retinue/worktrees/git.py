@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from retinue.support.programs import find_program
+
 GIT_TIMEOUT = 120.0
 """Seconds a git command may take; the first copy of a large repository takes long."""
 MAX_ERROR_CHARS = 500
@@ -100,10 +102,13 @@ class Git:
     def _execute(self, settings: Sequence[str], arguments: Sequence[str], stdin: bytes, index: Path | None) -> bytes:
         import subprocess
 
+        program = find_program("git", self._environ.get("PATH"))
+        if program is None:
+            raise GitError("git is not installed.")
         options = [part for setting in (*_SETTINGS, *settings) for part in ("-c", setting)]
         try:
             done = subprocess.run(  # noqa: S603 - our own arguments
-                ["git", *options, *arguments],  # noqa: S607 - the user's git
+                [program, *options, *arguments],
                 cwd=self._folder,
                 env=self._environ if index is None else {**self._environ, "GIT_INDEX_FILE": str(index)},
                 input=stdin,
@@ -113,8 +118,7 @@ class Git:
                 start_new_session=True,
             )
         except FileNotFoundError as error:
-            missing = "git is not installed" if error.filename == "git" else f"{self._folder} does not exist"
-            raise GitError(f"{missing}.") from error
+            raise GitError(f"{self._folder} does not exist.") from error
         except subprocess.TimeoutExpired as error:
             raise GitError(f"`git {arguments[0]}` took longer than {GIT_TIMEOUT:g} s.") from error
         except OSError as error:

@@ -100,6 +100,23 @@ def open_site(place: Path, tmp_path: Path) -> Open:
 # -- requests --------------------------------------------------------------------------------------
 
 
+async def test_upgrade_to_websocket_starts_no_websocket(open_site):
+    upgrade = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==")
+    async with open_site(reply("done")) as server:
+        assert await server.status("GET /api/v1/runs", *upgrade) == 200
+        assert await server.status("GET /api/v1/runs", *upgrade, "Origin: https://evil.example") == 403
+        assert await server.is_healthy()
+
+
+async def test_forwarded_headers_are_ignored(open_site):
+    forwarded = ("X-Forwarded-Host: evil.example", "X-Forwarded-For: 192.0.2.1", "Forwarded: host=evil.example")
+    async with open_site(reply("done")) as server:
+        assert await server.status("GET /api/v1/runs", *forwarded) == 200
+        own = server.head("GET /api/v1/runs", f"X-Forwarded-Host: 127.0.0.1:{server.port}", "Connection: close")
+        foreign = own.replace(f"\r\nHost: 127.0.0.1:{server.port}".encode(), b"\r\nHost: evil.example")
+        assert (await server.send(foreign)).startswith(b"HTTP/1.1 421 ")
+
+
 @pytest.mark.parametrize(
     "first",
     [

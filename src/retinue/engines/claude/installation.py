@@ -13,6 +13,7 @@ from pathlib import Path
 from retinue.config.directories import claude_folder, home_folder
 from retinue.engines.base import EngineCapabilities, engine_error
 from retinue.model.errors import ErrorCode
+from retinue.support.programs import find_program
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 CLAUDE_VARIABLE = "RETINUE_CLAUDE"
@@ -102,11 +103,9 @@ def provider_variables(environ: Mapping[str, str]) -> frozenset[str]:
 
 def find_claude(environ: Mapping[str, str]) -> str | None:
     """Return the program: the configured one, else the SDK's own, which is tested with it, else the one on PATH."""
-    import shutil
-
     if named := environ.get(CLAUDE_VARIABLE):
-        return shutil.which(named, path=environ.get("PATH"))
-    return _find_bundled() or shutil.which("claude", path=environ.get("PATH"))
+        return find_program(named, environ.get("PATH"))
+    return _find_bundled() or find_program("claude", environ.get("PATH"))
 
 
 def require_claude(environ: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from retinue.config.directories import pi_folder
 from retinue.engines.base import EngineCapabilities, engine_error
 from retinue.engines.pi.providers import PROVIDERS, PiConfiguration
 from retinue.model.errors import ErrorCode
+from retinue.support.programs import find_program
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 PI_VARIABLE = "RETINUE_PI"
@@ -78,9 +79,7 @@ class PiInstallation(Struct, frozen=True):
 
 
 def find_pi(environ: Mapping[str, str]) -> PiInstallation | None:
-    import shutil
-
-    program = environ.get(PI_VARIABLE) or shutil.which("pi", path=environ.get("PATH"))
+    program = environ.get(PI_VARIABLE) or find_program("pi", environ.get("PATH"))
     if not program:
         return None
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from msgspec import Struct
 from retinue.engines.process.landlock import find_landlock_abi
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxReport
+from retinue.support.programs import find_program
 
 PROBE_TIMEOUT = 10.0
 """Seconds a program that only enters a sandbox may take on a loaded machine."""
@@ -69,7 +69,7 @@ def find_support(environ: Mapping[str, str]) -> SandboxSupport:
 @lru_cache(maxsize=16)
 def _find_linux_support(search_path: str) -> SandboxSupport:
     abi = find_landlock_abi()
-    program = shutil.which("bwrap", path=search_path)
+    program = find_program("bwrap", search_path)
     if program is None:
         return SandboxSupport(bubblewrap_problem="bwrap is not on the PATH", landlock_abi=abi)
     problem = _probe_bubblewrap(program)

@@ -28,14 +28,13 @@ def make_local_toolbox(
     `bash` is among them if `commands` describes where it runs, `fetch_content` if there is a `network`. At most as
     many calls of the others as there are `readers` run at the same time.
     """
-    from shutil import which
-
     from retinue.engines.toolbox import AgentToolbox, make_tool
     from retinue.engines.tools.base import SandboxedDirectory
     from retinue.engines.tools.files import edit, find, ls, read, write
     from retinue.engines.tools.grep import grep
+    from retinue.support.programs import find_program
 
-    folder = SandboxedDirectory(cwd, which("rg", path=search_path) if search_path else None, sandbox)
+    folder = SandboxedDirectory(cwd, find_program("rg", search_path) if search_path else None, sandbox)
     toolbox = AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))
     if commands:
         from retinue.engines.tools.bash import bash
