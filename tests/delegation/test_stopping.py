@@ -12,21 +12,12 @@ from tests.support.retinue_factory import scripted
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
 from retinue.engines.base import engine_error
-from retinue.engines.scripted import (
-    SPAWN_TOOL,
-    DelegateStep,
-    FailEngine,
-    Script,
-    ScriptedEngine,
-    Step,
-    call,
-    fail,
-    reply,
-)
+from retinue.engines.scripted import DelegateStep, FailEngine, Script, ScriptedEngine, Step, call, fail, reply
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, RunQueued
 from retinue.model.runs import RunSpec
 from retinue.model.tasks import Mode, Plan, Task
+from retinue.model.tool_names import SPAWN_TOOL
 from retinue.runtime.event_bus import EventSubscription
 from retinue.sessions.memory import MemoryStore
 

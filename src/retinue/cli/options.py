@@ -124,9 +124,8 @@ def to_utf8(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise InvalidInputError(
-            "The text is not valid UTF-8. Put the text into a file and pass it as @FILE."
-        ) from None
+        message = "The text is not valid UTF-8. Put the text into a file and pass it as @FILE."
+        raise InvalidInputError(message) from None
     return value
 
 

@@ -244,11 +244,7 @@ def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, toolset: str,
 
     On a terminal the answer of a single run is printed while it is written.
     """
-    answer = None
-    if _is_streamed(plan, options):
-        from retinue.tui.answer_stream import AnswerStream
-
-        answer = AnswerStream()
+    answer = _make_answer_stream(plan, options)
     started = time.monotonic()
     results = run_plan(retinue, plan, toolset, options, answer=answer)
     elapsed = time.monotonic() - started
@@ -259,10 +255,15 @@ def run_and_exit(ctx: click.Context, retinue: Retinue, plan: Plan, toolset: str,
     ctx.exit(compute_exit_status(results))
 
 
-def _is_streamed(plan: Plan, options: RunOptions) -> bool:
-    """Return whether the answer is printed while it is written; one with a schema is not written as text."""
-    is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return is_terminal and not options.as_json and plan.mode is Mode.SINGLE and plan.tasks[0].output_schema is None
+def _make_answer_stream(plan: Plan, options: RunOptions) -> AnswerStream | None:
+    """Return the stream of an answer that is printed while it is written; one with a schema is no text."""
+    if options.as_json or plan.mode is not Mode.SINGLE or plan.tasks[0].output_schema is not None:
+        return None
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    from retinue.tui.answer_stream import AnswerStream
+
+    return AnswerStream()
 
 
 def run_plan(

@@ -218,9 +218,8 @@ class _Conversation:
                 if not reply.is_overflow:
                     return await self._add_reply(await self._count_usage(reply))
             if not await self._recover():
-                return await self._add_reply(
-                    msgspec.structs.replace(reply, error=NO_ROOM_ERROR.format(error=reply.error))
-                )
+                error = NO_ROOM_ERROR.format(error=reply.error)
+                return await self._add_reply(msgspec.structs.replace(reply, error=error))
             for event in _reply_events(reply, (), self._model.name):
                 await self._emit(event)
 

@@ -35,7 +35,7 @@ from retinue.model.events import (
 )
 from retinue.model.results import Finalization, Usage
 from retinue.model.runs import RunSpec, ToolArguments, ToolUse
-from retinue.model.tool_names import FINALIZE_TOOL
+from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL
 from retinue.output.untrusted_text import map_strings
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
@@ -51,8 +51,6 @@ CAPABILITIES = EngineCapabilities(
     calls_functions=True,
     confines=True,
 )
-
-SPAWN_TOOL = "spawn_subagent"
 
 
 class WaitStep(Struct, frozen=True):

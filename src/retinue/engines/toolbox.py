@@ -131,9 +131,8 @@ def _build_schema(
         default = () if parameter.default is parameter.empty else (parameter.default,)
         fields.append((parameter.name, hints[parameter.name], *default))
     arguments_type = msgspec.defstruct(name, fields, rename="camel", forbid_unknown_fields=True, kw_only=True)
-    return ToolSchema(name, inspect.getdoc(function) or "", _json_schema(arguments_type)), partial(
-        _decode_arguments, arguments_type
-    )
+    schema = ToolSchema(name, inspect.getdoc(function) or "", _json_schema(arguments_type))
+    return schema, partial(_decode_arguments, arguments_type)
 
 
 def _json_schema(arguments_type: type[Struct]) -> dict[str, Any]:

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+SPAWN_TOOL = "spawn_subagent"
+"""Gives an agent a task; runs have it, and so have clients."""
+
 DELEGATION_TOOL_NAMES = frozenset(
     {
         "subagent",
@@ -16,7 +19,7 @@ DELEGATION_TOOL_NAMES = frozenset(
         "get_subagent_output",
         "get_subagent_session",
         "list_subagent_profiles",
-        "spawn_subagent",
+        SPAWN_TOOL,
         "agent_info",
     }
 )

@@ -96,10 +96,8 @@ def find_violations(schema: Mapping[str, Any], value: Any) -> str | None:
     except RecursionError:
         return "$ (depth): the result is nested too deeply"
     except _TooManyReferencesError:
-        return (
-            f"$ ($ref): more than {MAX_REFERENCES} references would be followed to validate the result; make the "
-            f"result smaller"
-        )
+        limit = f"more than {MAX_REFERENCES} references would be followed to validate the result"
+        return f"$ ($ref): {limit}; make the result smaller"
     except TimeoutError:
         return f"$ (pattern): a pattern took longer than {MATCH_TIMEOUT:g}s to match"
     lines = (f"{each.json_path} ({each.validator}): {each.message}" for each in errors)
@@ -163,9 +161,8 @@ def _walk(schema: dict[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
         path, node = pending.pop()
         count += 1
         if count > MAX_SUBSCHEMAS or len(path) > MAX_DEPTH:
-            raise OutputSchemaError(
-                f"has more than {MAX_SUBSCHEMAS} parts or {MAX_DEPTH} levels: make the schema smaller"
-            )
+            limits = f"{MAX_SUBSCHEMAS} parts or {MAX_DEPTH} levels"
+            raise OutputSchemaError(f"has more than {limits}: make the schema smaller")
         yield path, node
         pending += [((*path, *steps), part) for steps, part in _parts(node, _KEYWORDS) if isinstance(part, dict)]
 

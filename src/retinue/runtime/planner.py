@@ -444,9 +444,8 @@ class Planner:
             known = ", ".join(["auto", *self._engine_infos])
             return Failure(ErrorCode.UNKNOWN_ENGINE, f'Unknown engine "{name}". Engines: {known}.')
         if missing := kind.not_installed_reason_for(has_key=has_key):
-            return Failure(
-                ErrorCode.SPAWN_FAILED, f"The {kind.name} engine cannot be used: {missing}", ENGINE_MISSING
-            )
+            message = f"The {kind.name} engine cannot be used: {missing}"
+            return Failure(ErrorCode.SPAWN_FAILED, message, ENGINE_MISSING)
         return kind
 
     def _select_automatic_engine(

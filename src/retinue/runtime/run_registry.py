@@ -12,14 +12,13 @@ from retinue.output.untrusted_text import strip_control_characters
 from retinue.runtime.active_run import ActiveRun, SteeringMessage
 from retinue.runtime.executor import Executor
 from retinue.sessions.store import SessionState, SessionStore
+from retinue.support.formatting import SHORT_ID_LENGTH
 
 MAX_EXTENSION = 24 * 3600.0
 """Seconds by which a run may be extended at once."""
 MAX_STEERING_MESSAGES = 1000
 MAX_STEERING_CHARS = 16 * 2**20
 """Steering messages of one run, and the characters of all of them: they are kept until the run ends."""
-SHORT_ID_LENGTH = 8
-"""Digits of an id in messages."""
 
 
 class ActiveRuns:

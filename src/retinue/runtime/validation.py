@@ -36,10 +36,8 @@ def validate_tasks(plan: Plan, settings: Settings) -> None:
     """
     count = len(plan.tasks)
     if not 1 <= count <= settings.max_tasks:
-        raise refuse(
-            ErrorCode.INVALID_INPUT,
-            f"A call takes 1 to {settings.max_tasks} tasks (max_tasks); this call has {count}",
-        )
+        limits = f"1 to {settings.max_tasks} tasks (max_tasks)"
+        raise refuse(ErrorCode.INVALID_INPUT, f"A call takes {limits}; this call has {count}")
     for number, task in enumerate(plan.tasks, 1):
         if problem := _task_problem(task, settings.max_task_bytes):
             raise refuse(ErrorCode.INVALID_INPUT, f"{f'Task {number}' if count > 1 else 'The task'} {problem}")

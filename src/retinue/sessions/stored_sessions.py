@@ -17,8 +17,7 @@ from retinue.sessions.store import (
     SessionSummary,
     StoredEvents,
 )
-
-SHORT_ID_LENGTH = 8
+from retinue.support.formatting import SHORT_ID_LENGTH
 
 
 class StoredSessions:

@@ -13,6 +13,7 @@ from retinue.model.agents import AgentProfile, ToolPolicy
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.results import CANCELLED_EXIT_CODE, RunResult, compute_exit_status
 from retinue.model.tasks import CallContext, Mode, Plan, Task
+from retinue.model.tool_names import SPAWN_TOOL
 from retinue.output.untrusted_text import sanitize_text, strip_control_characters, to_one_line, wrap_untrusted
 from retinue.runtime.active_run import ABORTED
 from retinue.runtime.model_choice import drop_unlisted_choices
@@ -43,7 +44,7 @@ from retinue.toolsets.task_choices import (
     worktree_notices,
 )
 
-SPAWN_TOOL, INFO_TOOL = "spawn_subagent", "agent_info"
+INFO_TOOL = "agent_info"
 
 SPAWN_DESCRIPTION = (
     "Delegate work to specialised agents that work in their own context. Give them everything they need: they do not "
@@ -352,13 +353,10 @@ def _render_partial(progress: CallProgress, *, mode: Mode, order: Sequence[str],
     views = [progress.runs[run] for run in numbers if run in progress.runs]
     texts = [clean(find_newest_text(view)) for view in views]
     names = {RunState.DONE: "ok", RunState.ERROR: "error"}
-    blocks = [
-        _render_block(numbers[view.run], view.agent, names.get(view.phase, str(view.phase)), text or "(running...)")
-        for view, text in zip(views, texts, strict=True)
-    ]
-    results = [
-        _run_details(view.run, view.agent, view.task, text, view.phase is RunState.ERROR)
-        for view, text in zip(views, texts, strict=True)
-    ]
+    blocks, results = [], []
+    for view, text in zip(views, texts, strict=True):
+        phase = names.get(view.phase, str(view.phase))
+        blocks.append(_render_block(numbers[view.run], view.agent, phase, text or "(running...)"))
+        results.append(_run_details(view.run, view.agent, view.task, text, view.phase is RunState.ERROR))
     text = texts[0] or "(running...)" if mode is Mode.SINGLE else "\n\n".join(blocks)
     return ToolResult(text=text, details={"mode": mode, "results": results})

@@ -116,12 +116,8 @@ class SingleToolset(SubagentToolset):
             "exitCode": result.exit_code,
             "usage": _render_usage(result.usage),
         }
-        if error:
-            single["error"] = error
-        if result.session_file:
-            single["sessionFile"] = result.session_file
-        if output:
-            single["output"] = output
+        optional = {"error": error, "sessionFile": result.session_file, "output": output}
+        single |= {name: value for name, value in optional.items() if value}
         if any(isinstance(item, ToolUse) for item in result.items) or len(result.items) > 1:
             single["displayItems"] = to_display_items(result.items, partial(self.sanitize, cwd=result.spec.cwd))
         structured = structured_details([result], Mode.SINGLE)

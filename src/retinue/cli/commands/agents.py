@@ -114,10 +114,8 @@ def edit(ctx: click.Context, name: str, as_json: bool, cwd: str | None) -> None:
     _print_diagnostics(found, {"name": name, "file": str(path)}, as_json=as_json)
     print_hint(f"{to_one_line(str(path), MAX_COLUMNS)} {_describe_file(path, len(found))}.")
     if waiting := retinue.roster().find_awaiting_trust(name):
-        print_hint(
-            f"The agent belongs to this project: approve its current version with `retinue agents trust "
-            f"{waiting.name}`."
-        )
+        command = f"`retinue agents trust {waiting.name}`"
+        print_hint(f"The agent belongs to this project: approve its current version with {command}.")
     ctx.exit(1 if found else 0)
 
 
@@ -313,17 +311,12 @@ def agents(ctx: click.Context, as_json: bool, cwd: str | None) -> None:
 def list_agents(as_json: bool, cwd: str | None) -> None:
     """List every agent that is found from this directory."""
     roster = Retinue(cwd=cwd).roster()
+    entries = roster.list_definitions()
     if as_json:
-        problems = [to_json(remark) for remark in roster.problems]
-        print_json({"agents": [_listing_json(entry) for entry in roster.list_definitions()], "problems": problems})
+        print_json({"agents": [*map(_listing_json, entries)], "problems": [*map(to_json, roster.problems)]})
         return
-    print_lines(
-        render_table(
-            [["NAME", "LAYER", "TOOLS", "DESCRIPTION"], *(_format_row(entry) for entry in roster.list_definitions())],
-            has_headings=True,
-            wraps=True,
-        )
-    )
+    headings: list[Cell] = ["NAME", "LAYER", "TOOLS", "DESCRIPTION"]
+    print_lines(render_table([headings, *map(_format_row, entries)], has_headings=True, wraps=True))
     if count := len(roster.problems):
         print_hint(f"{pluralize(count, 'file')} could not be used:")
         for remark in roster.problems:

@@ -71,10 +71,8 @@ async def _cancel_runs(retinue: Retinue, ids: tuple[str, ...]) -> list[CancelOut
             if not ids or matches_id(owner, ids):
                 group.start_soon(stop, owner)
     others = [name for name in dict.fromkeys(ids) if not any(matches_id(owner, (name,)) for owner in owners)]
-    return [
-        *outcomes,
-        *[CancelOutcome(name, await explain_not_running(retinue, name), REFUSED_EXIT_CODE) for name in others],
-    ]
+    refused = [CancelOutcome(name, await explain_not_running(retinue, name), REFUSED_EXIT_CODE) for name in others]
+    return [*outcomes, *refused]
 
 
 async def _cancel_run(owner: LeaseOwner) -> CancelOutcome:

@@ -69,9 +69,9 @@ def get(name: str | None, as_json: bool) -> None:
     found = sources[_find_setting(name)]
     if as_json:
         print_json({"name": name, "value": to_json(found.value), "source": found.source})
-        return
-    print_lines([_format_value(found.value)])
-    print_hint(f"from {found.source}")
+    else:
+        print_lines([_format_value(found.value)])
+        print_hint(f"from {found.source}")
 
 
 @config.command("set", epilog=help_examples("retinue config set timeout 600", "retinue config set engine api"))

@@ -43,13 +43,10 @@ def events(ctx: click.Context, root: str | None, follow: bool, toolset: str | No
     async def print_events() -> int:
         conversation = await _find_root(retinue, root)
         if conversation is None and root is not None:
-            raise CommandRefusedError(
-                Failure(
-                    ErrorCode.SESSION_NOT_FOUND,
-                    f'Conversation or session "{root}" not found. `retinue sessions list` shows the existing '
-                    "sessions.",
-                )
+            message = (
+                f'Conversation or session "{root}" not found. `retinue sessions list` shows the existing sessions.'
             )
+            raise CommandRefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message))
         if conversation is None:
             print_error(NO_RUNS)
             return 1

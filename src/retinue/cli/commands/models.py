@@ -82,11 +82,9 @@ def _print_models(
         rows: Sequence[Sequence[Cell]] = [["MODEL", *FACTS, ""], *([*_model_cells(each), ""] for each in found)]
         print_lines(render_table(rows, has_headings=True))
     else:
-        missing = next((each.missing for each in providers if each.name == provider and each.missing), None)
-        advice = f"; {missing}" if missing else ""
-        print_hint(
-            f"The models of {provider} are not in the price lists: choose one with --model {provider}/MODEL{advice}."
-        )
+        missing = next((f"; {each.missing}" for each in providers if each.name == provider and each.missing), "")
+        advice = f"choose one with --model {provider}/MODEL{missing}"
+        print_hint(f"The models of {provider} are not in the price lists: {advice}.")
 
 
 FACTS = ("CONTEXT", "INPUT", "OUTPUT")

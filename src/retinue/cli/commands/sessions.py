@@ -586,9 +586,8 @@ def output(ctx: click.Context, session: str, start: int | None, count: int | Non
         if has_answer and (start or count):
             text = _select_lines(text, start, count)
         if as_json:
-            print_json(
-                {"session": summary.session, "state": summary.latest.state, "text": strip_control_characters(text)}
-            )
+            facts = {"session": summary.session, "state": summary.latest.state}
+            print_json({**facts, "text": strip_control_characters(text)})
         elif has_answer:
             print_answer(text)
         if failure := summary.latest.failure:

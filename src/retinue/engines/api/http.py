@@ -296,9 +296,8 @@ async def _check_response(response: httpx2.Response) -> None:
         raise await _status_error(response)
     if encoding := response.headers.get("content-encoding", "").replace("identity", ""):
         # A small compressed reply can become a huge one.
-        raise RequestFailedError(
-            f"The provider sent a compressed reply ({encoding}) that was not requested", retryable=False
-        )
+        problem = f"The provider sent a compressed reply ({encoding}) that was not requested"
+        raise RequestFailedError(problem, retryable=False)
     kind = response.headers.get("content-type", "")
     if "text/event-stream" not in kind and "json" not in kind:
         problem = _unexpected_content(kind, await _read_start(response))

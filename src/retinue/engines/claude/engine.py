@@ -35,13 +35,7 @@ from retinue.engines.claude.run import (
     why_not_resumable,
     write_pointer,
 )
-from retinue.engines.claude.tools import (
-    SPAWN_TOOL,
-    build_own_toolbox,
-    to_mcp_tool_name,
-    to_retinue_name,
-    tool_aliases,
-)
+from retinue.engines.claude.tools import build_own_toolbox, to_mcp_tool_name, to_retinue_name, tool_aliases
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.process.child import ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor
@@ -51,6 +45,7 @@ from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
 from retinue.model.runs import RunSpec
+from retinue.model.tool_names import SPAWN_TOOL
 from retinue.support.tasks import BackgroundTasks
 
 MAX_READERS = 4

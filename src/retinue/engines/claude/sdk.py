@@ -13,7 +13,6 @@ from retinue.engines.claude.tools import (
     CALL_ARGUMENT,
     NATIVE_DELEGATION_TOOLS,
     SERVER_NAME,
-    SPAWN_TOOL,
     convert_arguments,
     to_mcp_tool_name,
     to_retinue_name,
@@ -22,7 +21,7 @@ from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.toolbox import AgentToolbox, ToolSchema
 from retinue.model.errors import ErrorCode
 from retinue.model.runs import AgentDescription, ToolUse
-from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_claude_name
+from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL, is_delegation, to_claude_name
 
 if TYPE_CHECKING:
     from claude_agent_sdk import AgentDefinition, ClaudeSDKClient, HookMatcher, McpSdkServerConfig, Transport

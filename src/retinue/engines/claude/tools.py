@@ -10,9 +10,8 @@ from retinue.engines.toolbox import AgentToolbox, delegation_tools, finalize_too
 from retinue.engines.tools.base import SandboxedDirectory
 from retinue.engines.tools.files import ls
 from retinue.model.runs import RunSpec, ToolArguments
-from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, to_pi_name
+from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL, is_delegation, to_pi_name
 
-SPAWN_TOOL = "spawn_subagent"
 NATIVE_DELEGATION_TOOLS = ("Agent", "Task")
 """Claude Code's names for its delegation tool: for models, in its lists, and in older versions."""
 CALL_ARGUMENT = "retinueCall"

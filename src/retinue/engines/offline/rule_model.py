@@ -18,10 +18,9 @@ from retinue.engines.offline.search import MAX_TASK, FileSearch, ToolCall, ToolS
 from retinue.model.events import Text, TextDelta
 from retinue.model.results import Usage
 from retinue.model.runs import RunSpec, ToolUse
-from retinue.model.tool_names import FINALIZE_TOOL
+from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL
 
 MODEL = "offline-rules"
-SPAWN_TOOL = "spawn_subagent"
 _NO_TOOLS = f"{HONESTY}: none of `read`, `grep`, `find` and `ls` was granted, so no file could be read."
 _DELEGATED_TASK = re.compile(
     r"^(?P<indent>[ \t]*)(?:(?:[-*]|\d+[.)])[ \t]+)?(?:please[ \t]+)?(?:ask|delegate[ \t]+to)[ \t]+"

@@ -257,7 +257,6 @@ def _header_parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:
         about = "The id of the last received message; takes precedence over `after`."
         schema = {"type": "string"}
         yield {"name": "Last-Event-ID", "in": "header", "required": False, "schema": schema, "description": about}
-
     if route.takes_idempotency_key:
         about = (
             "A request with the key of an earlier one starts nothing and gets its run, for a day and after restarts."

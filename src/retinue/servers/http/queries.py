@@ -287,8 +287,7 @@ async def _iter_chunks(events: AsyncIterator[EventRecord], form: str) -> AsyncGe
         "md": encode_with(MarkdownTranscript()),
         "html": encode_with(HtmlTranscript()),
     }[form]
-    lines: list[bytes] = []
-    size = 0
+    lines, size = list[bytes](), 0
     async for record in events:
         for line in encode(record):
             lines.append(line)
