@@ -1,6 +1,10 @@
 """One run under its guards, checked by its result. Time is virtual."""
 
-from tests.support.retinue_factory import VIRTUAL_TIME, stage
+import os
+
+import stage
+import VIRTUAL_TIME
+from tests.support.retinue_factory import errno
 
 from retinue.engines.base import engine_error
 from retinue.engines.scripted import FailEngine, HangStep, RunCallback, WaitStep, call, fail, reply
@@ -138,6 +142,19 @@ async def test_an_engine_that_crashes_fails_its_run_and_no_other(scratch_home):
     assert bad.failure and (bad.failure.code, bad.failure.reason) == (ErrorCode.ENGINE, "crashed")
     assert "RuntimeError: boom" in bad.failure.message
     assert (good.failure, good.text) == (None, "fine")
+
+
+async def test_engine_without_free_descriptors_reports_the_shortage(scratch_home):
+    async def crash():
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "module.py")
+
+    result = await run(scratch_home, RunCallback(crash))
+    assert result.failure == Failure(
+        ErrorCode.SPAWN_FAILED,
+        "The scripted engine could not continue: Too many open files (EMFILE). Too many files are open in this process: "
+        "run fewer agents at once, or raise `ulimit -n`. The run's partial output was kept.",
+        "spawn_failed",
+    )
 
 
 async def test_result_has_the_end_of_the_process(scratch_home):

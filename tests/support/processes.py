@@ -1,6 +1,7 @@
 """Start real processes in tests, and detect their exit without a clock."""
 
 import os
+import resource
 import select
 import sys
 from collections.abc import Iterator
@@ -82,3 +83,17 @@ def descriptors(pid: int) -> set[int]:
 
 def own_zombies() -> set[int]:
     return {each.pid for each in list_processes() if each.parent == os.getpid() and each.is_dead}
+
+
+def use_up_descriptors() -> list[int]:
+    """Open files until no descriptor is left, and return them; the limit is lowered for that."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    held = []
+    try:
+        while True:
+            held.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        return held
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, hard))

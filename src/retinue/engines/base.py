@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -13,6 +14,14 @@ from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Event
 from retinue.model.providers import KnownModel, ProviderStatus, normalize_model
 from retinue.model.runs import RunSpec
+
+RESOURCE_ADVICE: Mapping[int, str] = {
+    errno.EAGAIN: "Too many processes are running: end some, or run fewer agents at once.",
+    errno.ENOMEM: "There is not enough memory: end some processes, or run fewer agents at once.",
+    errno.EMFILE: "Too many files are open in this process: run fewer agents at once, or raise `ulimit -n`.",
+    errno.ENFILE: "Too many files are open on this machine: end some processes.",
+}
+"""What to do about each error that other work of this process or machine causes, and that passes with it."""
 
 
 class Completion(Enum):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Protocol, Self
@@ -10,6 +12,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from retinue.engines.base import (
+    RESOURCE_ADVICE,
     RUN_NOT_ACTIVE,
     Emit,
     Engine,
@@ -83,6 +86,11 @@ class LocalExecutor:
             rest = _find_crash(crash)
             if rest is None:
                 raise
+            if shortage := _find_shortage(rest):
+                message = (
+                    f"The {spec.engine} engine could not continue: {shortage} The run's partial output was kept."
+                )
+                raise engine_error(message, code=ErrorCode.SPAWN_FAILED, reason="spawn_failed") from crash
             message = f"The {spec.engine} engine crashed: {_describe_crash(rest)}. The run's partial output was kept."
             raise engine_error(message, reason="crashed") from crash
 
@@ -126,7 +134,20 @@ def _find_crash(error: BaseException) -> BaseException | None:
     return rest
 
 
-def _describe_crash(crash: BaseException) -> str:
+def _find_shortage(crash: BaseException) -> str | None:
+    """Return what this process or machine is short of, and what to do; None if that is not the reason."""
+    first = _first_error(crash)
+    if not isinstance(first, OSError) or first.errno is None or first.errno not in RESOURCE_ADVICE:
+        return None
+    return f"{os.strerror(first.errno)} ({errno.errorcode[first.errno]}). {RESOURCE_ADVICE[first.errno]}"
+
+
+def _first_error(crash: BaseException) -> BaseException:
     while isinstance(crash, BaseExceptionGroup):
         crash = crash.exceptions[0]
+    return crash
+
+
+def _describe_crash(crash: BaseException) -> str:
+    crash = _first_error(crash)
     return f"{type(crash).__name__}: {crash}" if str(crash) else type(crash).__name__

@@ -1,5 +1,6 @@
 """Fixtures of the process tests."""
 
+import resource
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -25,3 +26,10 @@ def no_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove the markers of a Retinue that runs the tests."""
     for name in ("RETINUE_INSTANCE", "RETINUE_CHILD"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(autouse=True)
+def restore_limits() -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -3,14 +3,16 @@
 import os
 from pathlib import Path
 
+import anyio
 import pytest
-from tests.support.processes import assert_nothing_left_open, python, read_all
+from tests.support.processes import assert_nothing_left_open, python, read_all, shell, use_up_descriptors
 
 from retinue.engines.base import EngineError
 from retinue.engines.process.child import open_child
-from retinue.engines.process.command import ChildCommand
+from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.results import ProcessEnd
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 
@@ -110,3 +112,42 @@ async def test_process_limit_fails_with_eagain(tmp_path):
         printed = (await read_all(process)).decode()
         assert "(EAGAIN)" in printed, process.stderr_tail
         assert "run fewer agents at once" in printed
+
+
+async def test_start_without_free_descriptors_waits_for_a_sibling_to_end():
+    ends = []
+
+    async def start(supervisor: ProcessSupervisor) -> None:
+        async with open_child(shell("exit 3"), supervisor) as process:
+            ends.append(await process.wait())
+
+    async with (
+        ProcessSupervisor() as supervisor,
+        anyio.create_task_group() as group,
+        open_child(shell("read x", stdin=StdinMode.PIPE), supervisor) as sibling,
+    ):
+        held = use_up_descriptors()
+        group.start_soon(start, supervisor)
+        await anyio.wait_all_tasks_blocked()
+        assert ends == []
+        for descriptor in held:
+            os.close(descriptor)
+        sibling.close_stdin()
+        await sibling.wait()
+    assert ends == [ProcessEnd(code=3)]
+
+
+async def test_start_without_free_descriptors_and_siblings_fails_with_emfile():
+    async with ProcessSupervisor() as supervisor:
+        held = use_up_descriptors()
+        with pytest.raises(EngineError) as caught:
+            async with open_child(shell("true"), supervisor):
+                pytest.fail("it started")
+        for descriptor in held:
+            os.close(descriptor)
+    assert caught.value.failure == Failure(
+        ErrorCode.SPAWN_FAILED,
+        "Could not start sh: Too many open files (EMFILE). Nothing was run. Too many files are open in this process: "
+        "run fewer agents at once, or raise `ulimit -n`.",
+        "spawn_failed",
+    )

@@ -3,16 +3,21 @@
 import asyncio
 import os
 import re
-import resource
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
-from tests.support.processes import assert_nothing_left_open, own_zombies, read_all, read_lines, shell
+from tests.support.processes import (
+    assert_nothing_left_open,
+    own_zombies,
+    read_all,
+    read_lines,
+    shell,
+    use_up_descriptors,
+)
 
 from retinue.engines.process.child import open_child
 from retinue.engines.process.command import StdinMode
@@ -269,26 +274,6 @@ async def test_child_is_terminated_without_free_descriptors(kind):
             os.close(descriptor)
         assert list_marked(supervisor.marker) == []
         assert process.survivors == ()
-
-
-def use_up_descriptors() -> list[int]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
-    held = []
-    try:
-        while True:
-            held.append(os.open("/dev/null", os.O_RDONLY))
-    except OSError:
-        return held
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1, hard))
-
-
-@pytest.fixture(autouse=True)
-def restore_limits() -> Iterator[None]:
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    yield
-    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @EVERY

@@ -23,7 +23,7 @@ from functools import partial
 import anyio
 import anyio.lowlevel
 
-from retinue.engines.base import EngineError, engine_error
+from retinue.engines.base import RESOURCE_ADVICE, EngineError, engine_error
 from retinue.engines.process import pipes
 from retinue.engines.process.command import ChildCommand
 from retinue.engines.process.linux_tree import ProcessTree
@@ -54,10 +54,7 @@ _ADVICE = {
     errno.EPERM: "Make it an executable file that this user may run.",
     errno.ENOEXEC: "It is not a program for this machine, or it lacks a first line such as #!/bin/sh.",
     errno.E2BIG: "Its arguments and environment are too large: shorten the task, or put large texts into files.",
-    errno.EAGAIN: "Too many processes are running: end some, or run fewer agents at once.",
-    errno.ENOMEM: "There is not enough memory: end some processes, or run fewer agents at once.",
-    errno.EMFILE: "Too many files are open in this process: run fewer agents at once, or raise `ulimit -n`.",
-    errno.ENFILE: "Too many files are open on this machine: end some processes.",
+    **RESOURCE_ADVICE,
 }
 _INSTALL = "Install it, or give its full path."
 _INTERPRETER = "The file exists, but the interpreter in its first line does not: install that interpreter."

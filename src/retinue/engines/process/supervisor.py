@@ -14,6 +14,7 @@ from typing import Self
 
 import anyio
 
+from retinue.engines.base import RESOURCE_ADVICE
 from retinue.engines.process.cgroups import ControlGroup, find_own_cgroup
 from retinue.engines.process.command import ChildCommand
 from retinue.engines.process.group_watchdog import GroupWatchdog
@@ -23,6 +24,11 @@ from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.started_process import StartedProcess, start_popen
 from retinue.engines.process.watchdog import SpawnRequest, SpawnStageError, Watchdog
 from retinue.support.run_processes import CGROUP_PREFIX, CHILD_VARIABLE, INSTANCE_VARIABLE
+
+SHORTAGE_TIMEOUT = 60.0
+"""Seconds for which a start that lacks descriptors, processes or memory is tried again while other children run."""
+SHORTAGE_INTERVAL = 1.0
+"""Seconds between two tries if no other child ends."""
 
 
 class ContainmentKind(StrEnum):
@@ -86,6 +92,7 @@ class ProcessSupervisor:
         self._cgroup: ControlGroup | None = None
         self._children = 0
         """Children, including those about to start."""
+        self._child_released = anyio.Event()
 
     async def __aenter__(self) -> Self:
         self.start_watchdog()
@@ -128,6 +135,21 @@ class ProcessSupervisor:
             INSTANCE_VARIABLE: _append_marker(INSTANCE_VARIABLE, self.marker),
             CHILD_VARIABLE: _append_marker(CHILD_VARIABLE, marker),
         }
+        deadline = anyio.current_time() + SHORTAGE_TIMEOUT
+        while True:
+            try:
+                return await self._start_once(command, environ, marker)
+            except OSError as error:
+                is_shortage = error.errno in RESOURCE_ADVICE
+                if not (is_shortage and self._children and anyio.current_time() < deadline):
+                    raise
+            # What is missing is used by other children, which give it back when they end.
+            with anyio.move_on_after(SHORTAGE_INTERVAL):
+                await self._child_released.wait()
+
+    async def _start_once(
+        self, command: ChildCommand, environ: dict[str, str], marker: str
+    ) -> tuple[StartedProcess, ProcessTree]:
         self._children += 1
         try:
             if self.containment in {ContainmentKind.CGROUP, ContainmentKind.SUBREAPER}:
@@ -141,6 +163,8 @@ class ProcessSupervisor:
         """Reap an exited child: its pid may be reused from now on."""
         process.release()
         self._children -= 1
+        self._child_released.set()
+        self._child_released = anyio.Event()
         if self._group_watchdog:
             self._group_watchdog.remove_child(process.pid)
 
