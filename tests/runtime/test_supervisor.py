@@ -1,10 +1,9 @@
 """One run under its guards, checked by its result. Time is virtual."""
 
+import errno
 import os
 
-import stage
-import VIRTUAL_TIME
-from tests.support.retinue_factory import errno
+from tests.support.retinue_factory import VIRTUAL_TIME, stage
 
 from retinue.engines.base import engine_error
 from retinue.engines.scripted import FailEngine, HangStep, RunCallback, WaitStep, call, fail, reply
