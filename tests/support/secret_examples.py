@@ -1,5 +1,6 @@
 """Invented secrets of every kind, assembled so that no scanner reports this file."""
 
+import json
 import random
 import re
 from typing import NamedTuple
@@ -228,3 +229,22 @@ def _members(letter: str) -> str:
     return "".join(
         character for character in every if character.isalnum() and re.match(f"[{CLASSES[letter]}]", character)
     )
+
+
+def make_leaking_text(seed: int) -> str:
+    """Return a text with a secret of every kind, in an order of its own."""
+    every = [*CANARIES.values(), *make_tokens(seed).values()]
+    random.Random(seed).shuffle(every)
+    return "\n".join(f"- {canary.text}" for canary in every)
+
+
+def find_leaks(seed: int, shown: str | bytes) -> list[str]:
+    """Return the names of the secrets of such a text that an output still has, as they are or as JSON has them."""
+    text = shown if isinstance(shown, str) else shown.decode("utf-8", "replace")
+    every = {**CANARIES, **make_tokens(seed)}
+    return [name for name, canary in every.items() if any(line in text for line in _spellings(canary.secret))]
+
+
+def _spellings(secret: str) -> list[str]:
+    lines = [line for line in secret.split("\n") if len(line) > 4]
+    return [*lines, *(json.dumps(line)[1:-1] for line in lines)]
