@@ -230,6 +230,13 @@ async def test_folder_named_in_the_task_is_searched(write_files):
     assert text.endswith("- Searched for: `src/agency/nothing`\n- Not found: `src/agency/nothing`")
 
 
+async def test_file_named_in_the_task_comes_before_files_with_more_terms(write_files):
+    locks = {f"src/locks{number}.ts": "// stale locks\nexport function staleLocks() {}\n" for number in range(3)}
+    text = await answer(write_files({**SHOP, **locks}), "reviewer", "Review tokens.ts for stale locks")
+    assert "best match: `verify` in `src/server/tokens.ts:1`" in text
+    assert re.findall(r"^- `(\S+)`: \d+ lines$", text, re.MULTILINE) == ["src/server/tokens.ts"]
+
+
 async def test_without_tools_the_answer_is_an_error(write_files):
     folder = write_files(GUARDED)
     expected = f"{HONEST}: none of `read`, `grep`, `find` and `ls` was granted, so no file could be read."

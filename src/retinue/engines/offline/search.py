@@ -119,6 +119,7 @@ class FileSearch:
         self.terms = terms[:_MAX_TERMS]
         """Words, quoted texts and paths."""
         self._stems = [_stem(term) for term in self.terms]
+        self._paths = [stem for stem in self._stems if re.search("[./]", stem)]
         asked = f"{agent} {task[:MAX_TASK]}"
         self.preferred = [kind for kind, words in _TASKS_ABOUT_KIND.items() if re.search(words, asked, re.IGNORECASE)]
         """Files that the task asks for, or that the agent is about."""
@@ -185,13 +186,14 @@ class FileSearch:
         total = covered = 0.0
         for stem, weight in zip(self._stems, weights, strict=True):
             matching = [defined for text, defined in lines if stem in text]
-            points = 4.0 * (stem in (low if "/" in stem else name)) or 1.0 * (stem in low)
+            points = 4.0 * (stem in name) or 1.0 * (stem in low)
             points += math.sqrt(min(len(matching), 9)) / 2 + 2.0 * any(stem in defined for defined in matching)
             total += weight * points
             covered += weight * (points > 0)
         total += max((self._count_terms(text) for text, _ in lines), default=0)
         factor = _PREFERRED_FACTOR if kind in self.preferred else _KIND_FACTORS[kind]
-        return RankedFile(path, kind, factor * total * covered / (sum(weights) or 1.0), tuple(hits))
+        named = max((_score_path(low, stem) for stem in self._paths), default=0.0)
+        return RankedFile(path, kind, named + factor * total * covered / (sum(weights) or 1.0), tuple(hits))
 
     def _score_line(self, line: SourceLine) -> float:
         is_class = line.text.lstrip().startswith("class ")
@@ -200,6 +202,12 @@ class FileSearch:
     def _count_terms(self, text: str) -> int:
         low = text[:_MAX_LINE].lower()
         return sum(stem in low for stem in self._stems)
+
+
+def _score_path(path: str, named: str) -> float:
+    if f"/{path}".endswith(f"/{named}"):
+        return 40.0
+    return 20.0 if f"/{named}/" in f"/{path}" else 0.0
 
 
 def _find_terms(task: str) -> list[str]:
