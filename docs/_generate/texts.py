@@ -326,6 +326,7 @@ FIELDS: Mapping[str, str] = {
     "WorktreeChanges.patch_file": "A file with the changes as a patch.",
     "ProcessEnd.code": "Its exit code.",
     "ProcessEnd.signal": "The signal that ended it.",
+    "ProcessEnd.out_of_memory": "Whether the kernel killed a process for lack of memory when it was killed.",
     "ProcessEnd.stderr": "The end of what it wrote to stderr, if it failed or ended before its agent was done.",
 }
 """Of values on the wire, where the code leaves it to the field's name."""

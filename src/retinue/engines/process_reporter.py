@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import anyio
 from msgspec import Struct, structs
 
@@ -21,6 +24,8 @@ EXIT_TIMEOUT = 2.0
 STDERR_CHARS = 4000
 """Characters kept of the end of a process's stderr: a stack trace and the error before it."""
 
+KILL_SIGNAL = 9
+KERNEL_COUNTERS = Path("/proc/vmstat")
 UNKNOWN_END = ProcessEnd()
 
 _UNCLEAR_REASONS = {"other", "tool", "bad_request"}
@@ -62,7 +67,9 @@ class ProgramInfo(Struct, frozen=True):
 
     def exit_during_answer_error(self, end: ProcessEnd) -> EngineError:
         """Return the failure of a process that exited in the middle of its answer: not the provider's fault."""
-        code, reason = (ErrorCode.SIGNALLED, "child_signal") if end.signal else (ErrorCode.ENGINE, "no_final_message")
+        code, reason = (
+            (ErrorCode.SIGNALLED, end.signal_reason) if end.signal else (ErrorCode.ENGINE, "no_final_message")
+        )
         message = f"{self.name} {end.describe()} in the middle of its answer. The partial answer was kept."
         advice = "Run the task again, or resume the session."
         return engine_error(f"{message} {advice}{end.quote_stderr()}", code=code, reason=reason)
@@ -81,6 +88,7 @@ class ProcessReporter:
         self._raw = 0
         self._reported = (0, stderr_before, 0)
         self._stderr_before = stderr_before
+        self._oom_kills = count_oom_kills()
         self._stop_reason: StopReason | None = None
         """The stop reason of its last message."""
 
@@ -129,12 +137,28 @@ class ProcessReporter:
         if end == UNKNOWN_END:
             return end
         if end.code or end.signal or not self._process.answered:
-            end = structs.replace(end, stderr=_stderr_end(self._process, self._stderr_before))
+            was_oom = end.signal == KILL_SIGNAL and count_oom_kills() > self._oom_kills
+            stderr = _stderr_end(self._process, self._stderr_before)
+            end = structs.replace(end, stderr=stderr, out_of_memory=was_oom)
         await self._emit(ProcessEnded(end))
         if self._stop_reason == "stop" and (end.code or end.signal):
             message = f"{self._program.name} {end.describe()} after its answer."
             await self._emit(Notice("nonzero_exit_after_final", message))
         return end
+
+
+def count_oom_kills() -> int:
+    """Return how many processes this machine's kernel has killed for lack of memory; 0 where that is not known.
+
+    The limit of a container or a control group counts, too. Which process it was is not stated: another one may have
+    been killed in the same moment.
+    """
+    try:
+        text = KERNEL_COUNTERS.read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 async def wait_for_exit(process: ChildProcess, timeout: float = EXIT_TIMEOUT) -> ProcessEnd:

@@ -88,9 +88,21 @@ class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
     signal: int | None = None
     stderr: str = ""
     """The end of its stderr, if it failed or ended before its agent was done."""
+    out_of_memory: bool = False
+    """It was killed while the kernel killed a process for lack of memory."""
+
+    @property
+    def signal_reason(self) -> str:
+        """Why a signal that Retinue did not send ended it, as far as that is known."""
+        return "out_of_memory" if self.out_of_memory else "child_signal"
 
     def describe(self) -> str:
         """Return how it ended, as a predicate: "ended with exit code 3"."""
+        if self.out_of_memory:
+            return (
+                f"was ended by signal {self.signal} when the kernel killed a process for lack of memory (run fewer "
+                "agents at once, or give this machine or container more memory)"
+            )
         if self.signal:
             return f"was ended by signal {self.signal}"
         return "closed its output" if self.code is None else f"ended with exit code {self.code}"

@@ -338,7 +338,7 @@ class AnswerCollector:
         end = self.process or ProcessEnd()
         if end.signal:
             message = self._explain(f"The agent's process {end.describe()}.") + end.quote_stderr()
-            return Failure(ErrorCode.SIGNALLED, message, "child_signal", {"signal": end.signal})
+            return Failure(ErrorCode.SIGNALLED, message, end.signal_reason, {"signal": end.signal})
         if end.code:
             message = self._explain(f"{NO_FINAL_MESSAGE} Its process {end.describe()}.") + end.quote_stderr()
             return Failure(ErrorCode.ENGINE, message, "no_final_message", {"exitCode": end.code})

@@ -50,6 +50,28 @@ async def test_signal_and_stderr_are_in_the_failure(scratch_home, version):
     )
 
 
+@pytest.mark.parametrize(
+    ("after", "reason", "words"),
+    [
+        (4, "out_of_memory", "was ended by signal 9 when the kernel killed a process for lack of memory"),
+        (3, "child_signal", "was ended by signal 9."),
+    ],
+)
+async def test_kill_for_lack_of_memory_is_told_apart_from_other_kills(
+    scratch_home, monkeypatch, after, reason, words
+):
+    counters = scratch_home / "vmstat"
+    counters.write_text("pgfault 1\noom_kill 3\nnr_free 7\n")
+    monkeypatch.setattr("retinue.engines.process_reporter.KERNEL_COUNTERS", counters)
+    kill = (do("shell", f"echo 'oom_kill {after}' > {counters}"), do("die", "KILL"))
+    async with pi_stage(scratch_home) as retinue:
+        result = await play(retinue, WORKS, *kill)
+    assert result.failure is not None
+    assert (result.failure.code, result.failure.reason) == (ErrorCode.SIGNALLED, reason)
+    assert words in result.failure.message
+    assert result.exit_code == 128 + signal.SIGKILL
+
+
 async def test_half_a_record_and_stderr_are_in_the_failure(scratch_home):
     half = do("raw", '{"type":"message_end","mess')
     async with pi_stage(scratch_home) as retinue:
