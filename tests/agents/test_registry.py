@@ -65,11 +65,11 @@ def test_earlier_folders_have_precedence(registry, scratch_home, repository, wri
         assert body(registry, repository, "x") == folder
     for folder, _ in reversed(PROJECT_FOLDERS):
         write(repository / folder / "x.md", HARMLESS, body=folder)
-        assert body(registry, repository, "x") == folder
+        assert body(registry, repository, "x", project_agents="allow") == folder
 
 
 def test_stronger_layer_has_precedence(registry_with, scratch_home, repository, tmp_path, write):
-    registry, how = registry_with(), {"vault": tmp_path / "vault"}
+    registry, how = registry_with(), {"vault": tmp_path / "vault", "project_agents": "allow"}
     assert "You explore codebases" in body(registry, repository, "explorer", **how)
     write(scratch_home / ".pi/agent/agents/explorer.md", body="user")
     assert body(registry, repository, "explorer", **how) == "user"
@@ -273,7 +273,12 @@ def test_untrusted_agent_shadows_no_other(registry, repository, scratch_home, wr
     found = registry.for_directory(repository).find("explorer")
     assert isinstance(found, Agent)
     assert found.layer is SourceLayer.BUILTIN
-    assert found.notices == (Diagnostic(str(path), "explorer may not run from here and was ignored"),)
+    assert found.notices == (
+        Diagnostic(
+            str(path),
+            "is not approved, so the builtin explorer is used; approve it with `retinue agents trust explorer`",
+        ),
+    )
     entries = [
         entry for entry in registry.for_directory(repository).list_definitions() if entry.agent.name == "explorer"
     ]
@@ -335,9 +340,28 @@ def test_untrusted_trust_file_is_reported_as_a_problem(registry, repository, tru
     assert body(registry, repository, "deploy") is ErrorCode.AGENT_UNTRUSTED
 
 
-def test_harmless_project_agent_is_used_without_acceptance(registry, repository, write):
-    write(repository / ".pi/agents/explorer.md", HARMLESS, body="ours")
-    assert body(registry, repository, "explorer") == "ours"
+def test_harmless_project_agent_is_used_without_acceptance_and_reports_itself(registry, repository, write):
+    path = write(repository / ".pi/agents/looker.md", HARMLESS, body="ours")
+    found = registry.for_directory(repository).find("looker")
+    assert isinstance(found, Agent)
+    assert (found.body, found.notices) == ("ours", (Diagnostic(str(path), "the agent belongs to this project"),))
+
+
+@pytest.mark.parametrize("name", ["explorer", "mine"])
+def test_harmless_project_agent_takes_the_place_of_no_other_until_accepted(
+    registry, repository, scratch_home, trust, write, name
+):
+    write(scratch_home / ".agents/agents/mine.md", body="mine")
+    path = write(repository / f".pi/agents/{name}.md", HARMLESS, body="theirs")
+    agent_set = registry.for_directory(repository)
+    found = agent_set.find(name)
+    assert isinstance(found, Agent)
+    assert found.layer in {SourceLayer.BUILTIN, SourceLayer.USER}
+    assert [notice.file for notice in found.notices] == [str(path)]
+    waiting = agent_set.find_awaiting_trust(name)
+    assert waiting
+    trust.accept(waiting)
+    assert body(registry, repository, name) == "theirs"
 
 
 def test_project_agents_setting_allows_or_denies_all(registry, repository, write):
@@ -422,9 +446,8 @@ def test_unknown_agent_names_its_broken_folder(registry, repository, tmp_path):
 def test_listing_names_shadowed_and_shadowing_definitions(registry, scratch_home, repository, write):
     user = write(scratch_home / ".pi/agent/agents/tester.md")
     ours = write(repository / ".pi/agents/tester.md", HARMLESS)
-    entries = [
-        entry for entry in registry.for_directory(repository).list_definitions() if entry.agent.name == "tester"
-    ]
+    agent_set = registry.for_directory(repository, project_agents="allow")
+    entries = [entry for entry in agent_set.list_definitions() if entry.agent.name == "tester"]
     builtin = entries[2].agent.source
     assert [(entry.status, entry.shadowed_by, entry.shadows) for entry in entries] == [
         (DefinitionStatus.USED, None, (str(user), builtin)),
@@ -481,11 +504,16 @@ def test_edit_affects_the_next_agent_set_but_no_earlier_one(registry, repository
     assert body(registry, repository, "x") is ErrorCode.UNKNOWN_AGENT
 
 
+def _project_agents(registry: AgentRegistry, cwd: Path) -> list[Agent]:
+    listed = registry.for_directory(cwd).list_definitions()
+    return [entry.agent for entry in listed if entry.agent.layer is SourceLayer.PROJECT]
+
+
 def test_only_changed_files_are_read_again(later_registry, repository, write):
     write(repository / ".pi/agents/kept.md", HARMLESS)
-    first = later_registry.for_directory(repository).find("kept")
+    (first,) = _project_agents(later_registry, repository)
     write(repository / ".pi/agents/new.md", HARMLESS)
-    assert later_registry.for_directory(repository).find("kept") is first
+    assert _project_agents(later_registry, repository)[0] is first
     assert later_registry.for_directory(repository).names() == (*BUILTIN, "kept", "new")
 
 

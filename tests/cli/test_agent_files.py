@@ -70,7 +70,7 @@ def test_agents_edit_finds_a_broken_file_by_its_name(cli, mine, editor):
 
 
 def test_agents_edit_opens_the_definition_that_is_used(cli, mine, theirs, editor):
-    assert cli("agents", "edit", "mine", EDITOR=editor("x", "y")).exit_code == 0
+    assert cli("agents", "edit", "mine", EDITOR=editor("x", "y"), RETINUE_PROJECT_AGENTS="allow").exit_code == 0
     assert theirs.read_text().endswith("y\n")
     assert mine.read_text() == MINE
 
@@ -110,7 +110,7 @@ def test_agents_delete_removes_a_file_of_the_user(cli, mine):
 
 
 def test_agents_delete_names_the_definition_that_is_used_now(cli, mine, theirs):
-    result = cli("agents", "delete", "mine", "--yes")
+    result = cli("agents", "delete", "mine", "--yes", RETINUE_PROJECT_AGENTS="allow")
     assert result.stderr == f"{theirs} was deleted.\nThe user agent mine is used now ({mine}).\n"
 
 

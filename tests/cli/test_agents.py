@@ -38,8 +38,8 @@ def test_list_marks_unused_definitions_and_names_broken_files(cli, project):
     result = cli("agents")
     rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split()[0] for line in result.stdout.splitlines()[1:]}
     assert rows["fixer (not trusted)"] == "project"
-    assert rows["tester"] == "project"
-    assert rows["tester (shadowed)"] == "builtin"
+    assert rows["tester (not trusted)"] == "project"
+    assert rows["tester"] == "builtin"
     assert "1 file could not be used:" in result.stderr
     assert "broken.md" in result.stderr
 
@@ -189,7 +189,32 @@ def test_new_project_agent_is_not_written_through_a_link_out_of_the_project(cli,
 def test_new_agent_reports_which_definition_of_its_name_is_used(cli, place):
     (place / ".git").mkdir()
     cli("agents", "new", "auditor", "--project")
+    cli("agents", "trust", "auditor", "--yes")
     assert "Here the project agent auditor is used instead." in cli("agents", "new", "auditor").stderr
+
+
+def test_unapproved_project_agent_is_used_instead_of_no_other(cli, project):
+    result = cli("run", "tester", "look", "--engine", "offline", "--json")
+    (notice,) = [line for line in json.loads(result.stdout)["actual"]["notices"] if "tester.md" in line]
+    assert notice == (
+        f"{project / '.retinue' / 'agents' / 'tester.md'}: is not approved, so the builtin tester is used; approve it "
+        "with `retinue agents trust tester`"
+    )
+
+
+def test_summary_before_approval_names_extensions_skills_and_covered_files(cli, place):
+    folder = place / ".retinue" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "builder.md").write_text("---\nname: builder\nextensions: [./ext.ts]\nskills: [deploy]\n---\nBuild.\n")
+    (place / "ext.ts").write_text("harm();\n")
+    rows = [line.split() for line in cli("agents", "trust", "builder", "--yes").stderr.splitlines()]
+    extension = str(place / "ext.ts")
+    assert ["extensions", extension] in rows
+    assert ["covers", extension] in rows
+    assert any(row[0].endswith("skills") and row[1:] == ["deploy"] for row in rows if row)
+    (place / "ext.ts").write_text("worse();\n")
+    refused = cli("run", "builder", "x", "--engine", "offline")
+    assert (refused.exit_code, "has not been approved, or has changed" in refused.stderr) == (2, True)
 
 
 def test_file_name_with_a_newline_cannot_forge_a_line(cli, project):

@@ -194,6 +194,28 @@ def test_a_changed_file_is_read_again(scratch_home, tmp_path):
     assert files.resolve("fanout", tmp_path).settings.timeout == 4000
 
 
+@pytest.mark.parametrize("linked", [".retinue", ".retinue/config.toml"])
+def test_settings_of_a_project_behind_a_link_out_of_it_are_ignored_and_reported(scratch_home, tmp_path, linked):
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    (project / ".git").mkdir(parents=True)
+    write(outside / "config.toml", "timeout = 5\n")
+    place = project / linked
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(outside if linked == ".retinue" else outside / "config.toml")
+    found = settings_of(scratch_home, project)
+    assert found.settings.timeout == 600.0
+    file = str(project / ".retinue" / "config.toml")
+    assert found.problems == (SettingProblem(file, "is a link out of the project and is ignored"),)
+
+
+def test_settings_of_a_project_behind_a_link_within_it_are_read(scratch_home, tmp_path):
+    (tmp_path / ".git").mkdir()
+    write(tmp_path / "shared" / "config.toml", "timeout = 5\n")
+    (tmp_path / ".retinue").symlink_to("shared")
+    found = settings_of(scratch_home, tmp_path)
+    assert (found.settings.timeout, found.problems) == (5.0, ())
+
+
 def test_settings_file_in_the_home_directory_counts_as_the_users(scratch_home):
     write(scratch_home / ".pi/settings.json", '{"subagents": {"looping_tool_count": 0}}')
     found = settings_of(scratch_home, scratch_home)

@@ -379,7 +379,9 @@ async def test_skipped_project_agent_is_reported(scratch_home, tmp_path):
     async with stage(tmp_path, reply("ok")) as retinue, retinue.events() as events:
         result = await retinue.run("explorer", "look")
         shown = [s.event for s in events.drain() if isinstance(s.event, Notice)]
-    said = f"{shadow}: explorer may not run from here and was ignored"
+    said = (
+        f"{shadow}: is not approved, so the builtin explorer is used; approve it with `retinue agents trust explorer`"
+    )
     assert result.spec.agent.layer == "builtin"
     assert result.actual.notices == (said,)
     assert shown == [Notice("planning", said)]

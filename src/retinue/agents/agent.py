@@ -80,6 +80,8 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
     layer: SourceLayer = SourceLayer.PROGRAM
     level: str | None = None
     """The project directory it belongs to."""
+    named_files: tuple[str, ...] = ()
+    """Files of its project that it names; its digest covers them."""
     unknown: tuple[str, ...] = ()
     """Keys of its file that are not supported."""
     notices: tuple[Diagnostic, ...] = ()

@@ -16,13 +16,15 @@ from msgspec.structs import replace
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.dialects import read_agent
 from retinue.agents.search_paths import AgentFolder, ChangeStamp, FolderContents, SearchPaths, scan_folder
-from retinue.agents.trust import TrustStore, is_read_only
+from retinue.agents.trust import TrustStore, is_read_only, names_files
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
-from retinue.support.cache import MAX_CACHED, IdentityCache
+from retinue.support.cache import MAX_CACHED, IdentityCache, LastEqual
 
 ProjectAgents = Literal["ask", "allow", "deny"]
 """Whether a project's own agents run: if accepted or harmless, always, or never."""
+
+PROJECT_NOTICE = "the agent belongs to this project"
 
 BUILTIN_ORDER = ("explorer", "researcher", "reviewer", "implementer", "tester")
 
@@ -97,10 +99,8 @@ class AgentSet:
             return _disabled_failure(used)
         passed_over = definitions[: definitions.index(used)]
         notices = (
-            *(
-                Diagnostic(_describe_location(other), f"{name} may not run from here and was ignored")
-                for other in passed_over
-            ),
+            *([Diagnostic(_describe_location(used), PROJECT_NOTICE)] if used.layer is SourceLayer.PROJECT else ()),
+            *(Diagnostic(_describe_location(other), self._explain_passed_over(used)) for other in passed_over),
             *(
                 replace(bad, text=f"{bad.text}; the {used.layer} {name} is used")
                 for bad in self._find_broken_files(name)
@@ -149,6 +149,12 @@ class AgentSet:
         failure = self._untrusted_failure(agent)
         return replace(failure, message=f"{failure.message} Until then it runs in the sandbox only. {why}")
 
+    def _explain_passed_over(self, used: Agent) -> str:
+        instead = f"the {used.layer} {used.name} is used"
+        if self._project_agents == "deny":
+            return f'is ignored, because project_agents is "deny"; {instead}'
+        return f"is not approved, so {instead}; approve it with `retinue agents trust {used.name}`"
+
     def _is_candidate(self, agent: Agent) -> bool:
         """Return whether it is used, or would be if it were accepted."""
         return agent.enabled or self._is_allowed(agent)
@@ -160,8 +166,13 @@ class AgentSet:
         """Return whether it may run; if not, it must not shadow another either."""
         if agent.layer is not SourceLayer.PROJECT or self._project_agents == "allow":
             return True
+        return self._project_agents == "ask" and (self._is_accepted(agent) or self._may_run_unaccepted(agent))
+
+    def _may_run_unaccepted(self, agent: Agent) -> bool:
+        """Return whether it may run in the strictest sandbox; then it must not take the place of a user's agent."""
+        replaced = (other for other in self._by_name[agent.name] if other.layer is not SourceLayer.PROJECT)
         # A disabled definition shadows another one, so it must be accepted, too.
-        return self._project_agents == "ask" and (self._is_accepted(agent) or (agent.enabled and is_read_only(agent)))
+        return agent.enabled and is_read_only(agent) and not any(replaced)
 
     def _is_accepted(self, agent: Agent) -> bool:
         return bool(agent.digest) and self._accepted.get(agent.source or "") == agent.digest
@@ -269,6 +280,8 @@ class _ScannedFolder(Struct, frozen=True):
     contents: FolderContents
     files: dict[str, _ParsedFile]
     is_settled: bool
+    names_files: bool
+    """Whether one of its agents may name files of the project."""
 
     def agents(self) -> list[Agent]:
         return [file.result for file in self.files.values() if isinstance(file.result, Agent)]
@@ -298,6 +311,7 @@ class AgentRegistry:
         self._clock = clock
         self._scanned: dict[AgentFolder, _ScannedFolder] = {}
         self._agent_sets = IdentityCache[tuple[object, ...], AgentSet]()
+        self._covered = LastEqual[Path, tuple[Agent | Diagnostic, ...]]()
 
     def for_directory(
         self, cwd: Path, *, project_agents: ProjectAgents = "ask", vault: Path | None = None
@@ -305,19 +319,34 @@ class AgentRegistry:
         """Return the agents of a working directory as their files are now; later changes do not affect it."""
         scanned = [self._scan_folder(folder) for folder in self._folders.for_directory(cwd, vault=vault)]
         accepted, trust_problem = self._trust.snapshot()
-        make = partial(self._build_agent_set, scanned, accepted, trust_problem, project_agents)
-        return self._agent_sets.get_or_make((cwd, project_agents, vault), (*scanned, accepted, trust_problem), make)
+        covered = self._cover_named_files(scanned, cwd)
+        make = partial(self._build_agent_set, scanned, covered, accepted, trust_problem, project_agents)
+        parts = (*scanned, covered, accepted, trust_problem)
+        return self._agent_sets.get_or_make((cwd, project_agents, vault), parts, make)
+
+    def _cover_named_files(self, scanned: Sequence[_ScannedFolder], cwd: Path) -> tuple[Agent | Diagnostic, ...]:
+        """Return the agents of a project that name files of it, with the present digest of all these files."""
+        naming = [agent for folder in scanned if folder.names_files for agent in folder.agents()]
+        if not naming:
+            return ()
+        from retinue.agents.named_files import cover_agents
+
+        return self._covered.get(cwd, cover_agents(naming, cwd, self._folders.environ))
 
     def _build_agent_set(
         self,
         scanned: Sequence[_ScannedFolder],
+        covered: tuple[Agent | Diagnostic, ...],
         accepted: Mapping[str, str],
         trust_problem: Diagnostic | None,
         project_agents: ProjectAgents,
     ) -> AgentSet:
         found = [diagnostic for folder in scanned for diagnostic in folder.diagnostics()]
+        found += [each for each in covered if isinstance(each, Diagnostic)]
+        by_file = {each.source if isinstance(each, Agent) else each.file: each for each in covered}
+        agents = [by_file.get(agent.source, agent) for folder in scanned for agent in folder.agents()]
         return AgentSet(
-            (*self._program, *(agent for folder in scanned for agent in folder.agents())),
+            (*self._program, *(agent for agent in agents if isinstance(agent, Agent))),
             # Each once: a looping link may be part of the path of several folders.
             diagnostics=tuple(dict.fromkeys((*found, trust_problem) if trust_problem else found)),
             accepted=accepted,
@@ -341,7 +370,12 @@ class AgentRegistry:
                 is_settled = max(stamp, default=math.inf) < settled
                 before = _ParsedFile(stamp, is_settled, read_agent(Path(path), folder.origin))
             parsed[path] = before
-        scanned = _ScannedFolder(now, parsed, all(file.is_settled for file in parsed.values()))
+        scanned = _ScannedFolder(
+            now,
+            parsed,
+            all(file.is_settled for file in parsed.values()),
+            any(isinstance(file.result, Agent) and names_files(file.result) for file in parsed.values()),
+        )
         if len(self._scanned) >= MAX_CACHED:
             self._scanned.clear()
         self._scanned[folder] = scanned

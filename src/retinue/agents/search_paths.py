@@ -62,6 +62,7 @@ class SearchPaths:
     """The folders with agents for one user; `bundle` is a folder of further built-in agents."""
 
     def __init__(self, environ: Mapping[str, str], *, bundle: Path | None = None) -> None:
+        self.environ = environ
         self._user = tuple(_user_folders(environ))
         self._user_paths = {place for folder in self._user for place in (folder.path, resolve_links(folder.path))}
         self._builtin = (

@@ -17,7 +17,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec import Struct, field
 
-from retinue.agents.agent import Agent, Diagnostic
+from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.parse import AgentFileError, read_bytes
 from retinue.support.safe_files import write_private_file
 
@@ -195,6 +195,12 @@ def is_read_only(agent: Agent) -> bool:
         and not any("/" in model for model in models)  # `provider/model` names a provider
         and not any(getattr(agent, field) for field in _PRIVILEGED_FIELDS)
     )
+
+
+def names_files(agent: Agent) -> bool:
+    """Return whether an agent of a project may name files of it, which an acceptance must cover."""
+    named = agent.extensions or agent.load_skills or agent.suggested_skills or agent.extra_args
+    return agent.layer is SourceLayer.PROJECT and bool(named)
 
 
 _PRIVILEGED_FIELDS = (

@@ -14,11 +14,26 @@ from retinue.model.providers import join_model
 from retinue.model.runs import Secret
 
 SECRET_MASK = "****"  # noqa: S105 - printed instead of a secret
+MAX_COVERED_FILES = 40
+"""Files that an agent names, in a summary."""
 MAX_SUMMARY_COLUMNS = 500
 """Characters of a line of a summary."""
 
 _HIDDEN_FIELDS = frozenset(
-    {"name", "description", "body", "persona", "memory", "layer", "source", "level", "digest", "unknown", "notices"}
+    {
+        "name",
+        "description",
+        "body",
+        "persona",
+        "memory",
+        "layer",
+        "source",
+        "level",
+        "digest",
+        "named_files",
+        "unknown",
+        "notices",
+    }
 )
 """Fields that are printed in a form of their own, or not at all."""
 
@@ -94,6 +109,10 @@ def render_summary(agent: Agent) -> list[str]:
         ["tools", describe_tools(agent)],
         ["model", join_model(agent.provider, agent.model) or agent.provider or "the engine's default"],
         *([name, value] for name, value in _list_risky_fields(agent)),
+        *(["covers", path] for path in agent.named_files[:MAX_COVERED_FILES]),
+        ["covers", f"{len(agent.named_files) - MAX_COVERED_FILES} more files"]
+        if len(agent.named_files) > MAX_COVERED_FILES
+        else ["covers", ""],
     ]
     # Not cut to the screen: half a path is not enough to decide about trust.
     return render_table([row for row in rows if row[1]], columns=MAX_SUMMARY_COLUMNS)
@@ -113,5 +132,8 @@ def format_value(value: Any) -> str:
 
 def _list_risky_fields(agent: Agent) -> Iterator[tuple[str, str]]:
     """Yield the fields that execute, redirect or read something."""
-    names = ("engine", "extensions", "extra_args", "environment", "output", "default_reads", "api_key")
+    names = (
+        *("engine", "extensions", "load_skills", "suggested_skills", "extra_args", "environment", "output"),
+        *("default_reads", "api_key"),
+    )
     yield from ((name, format_value(value)) for name, value in list_set_fields(agent) if name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,8 +31,8 @@ MAX_FILE_BYTES = 256 * 1024
 
 ParseContent = Callable[[bytes], Mapping[str, Any]]
 """Turns the content of a file into the values of a layer; raises ValueError."""
-SettingsLocation = tuple[Path, ParseContent, bool]
-"""A file, its parser, and whether the file is a project's."""
+SettingsLocation = tuple[Path, ParseContent, Path | None]
+"""A file, its parser, and the root of the project it belongs to; None for the user's."""
 FileContent = tuple[Mapping[str, Any], SettingProblem | None]
 """The values of a file, and the problem that kept it from being read."""
 
@@ -52,6 +53,7 @@ class ForeignSettings(Struct, frozen=True):
         return {self.toolset: values} if values else {}
 
 
+LINKED_OUT = "is a link out of the project and is ignored"
 _ABSENT_FILE: FileContent = ({}, None)
 
 
@@ -67,13 +69,14 @@ class SettingsFiles:
         self._environment_layer = environment_layer(environ)
         self._user = config_folder(environ), pi_folder(environ)
         self._contents: dict[Path, tuple[tuple[int, int, int], FileContent]] = {}
+        self._linked: dict[Path, FileContent] = {}
         self._locations: dict[tuple[Path, ...], list[SettingsLocation]] = {}
         self._resolved = IdentityCache[tuple[str, Path], ResolvedSettings]()
 
     def resolve(self, toolset: str, cwd: Path, call: Mapping[str, Any] | None = None) -> ResolvedSettings:
         """Return the settings of a call made in `cwd` with a toolset; `call` must not change later."""
         locations = self._find_locations(cwd)
-        contents = [self._load_content(path, read) for path, read, _ in locations]
+        contents = [self._load_content(path, read, root) for path, read, root in locations]
         merge = partial(self._merge_layers, toolset, call, locations, contents)
         return self._resolved.get_or_make((toolset, cwd), (call, locations, *contents), merge)
 
@@ -93,11 +96,13 @@ class SettingsFiles:
             [SettingsLayer(name="call", values=call or {}), self._environment_layer],
             [*self._environment_layer.problems],
         )
-        for (path, _, is_project), (values, problem) in zip(locations, contents, strict=True):
+        for (path, _, root), (values, problem) in zip(locations, contents, strict=True):
             if values:
                 is_user_file = path == self._user[0] / "config.toml"
                 layers.append(
-                    SettingsLayer(name=str(path), values=values, is_project=is_project, is_user_file=is_user_file)
+                    SettingsLayer(
+                        name=str(path), values=values, is_project=root is not None, is_user_file=is_user_file
+                    )
                 )
             if problem:
                 problems.append(problem)
@@ -119,25 +124,34 @@ class SettingsFiles:
         locations: list[SettingsLocation] = []
         foreign = self._foreign
         for level in levels:
-            locations.append((level / ".retinue" / "config.toml", _parse_own, True))
-            locations += [(level / ".pi" / each.path, each.parse_table, True) for each in foreign if each.in_projects]
-        locations.append((user / "config.toml", _parse_own, False))
-        locations += [(pi / each.path, each.parse_table, False) for each in foreign]
+            locations.append((level / ".retinue" / "config.toml", _parse_own, levels[-1]))
+            own = (each for each in foreign if each.in_projects)
+            locations += [(level / ".pi" / each.path, each.parse_table, levels[-1]) for each in own]
+        locations.append((user / "config.toml", _parse_own, None))
+        locations += [(pi / each.path, each.parse_table, None) for each in foreign]
         # With the home directory as working directory a user's file is also a project's: it counts as the user's.
-        user_files = {path for path, _, is_project in locations if not is_project}
+        user_files = {path for path, _, root in locations if root is None}
         return [location for location in locations if not (location[2] and location[0] in user_files)]
 
-    def _load_content(self, path: Path, read: ParseContent) -> FileContent:
+    def _load_content(self, path: Path, read: ParseContent, root: Path | None = None) -> FileContent:
         """Return the content of the file: the same object as long as the file does not change."""
         try:
             status = path.stat()
         except OSError:
             return _ABSENT_FILE
+        if root and _leaves_project(path, root):
+            return self._linked.setdefault(path, ({}, SettingProblem(str(path), LINKED_OUT)))
         state = (status.st_mtime_ns, status.st_size, status.st_ino)
         cached = self._contents.get(path)
         if cached is None or cached[0] != state:
             cached = self._contents[path] = (state, _read_file(path, read))
         return cached[1]
+
+
+def _leaves_project(path: Path, root: Path) -> bool:
+    """Return whether a file of a project is elsewhere, because it or a folder above it is a link."""
+    real = os.path.realpath(path)
+    return real != str(path) and not Path(real).is_relative_to(os.path.realpath(root))
 
 
 def _read_file(path: Path, read: ParseContent) -> FileContent:

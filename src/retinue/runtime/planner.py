@@ -324,8 +324,10 @@ class Planner:
             or (validate_can_call_functions(engine, found) if found.functions else None)
             or (validate_can_structure(engine) if draft.output_schema is not None else None)
         )
+        # What the user approved of a project's agent are the skills around the call.
+        skills_cwd = admitted.cwd if agent.layer == SourceLayer.PROJECT else draft.cwd
         skills = admitted.skills.render_for_agent(
-            agent, draft.cwd, grant=grant, project_agents=settings.project_agents
+            agent, skills_cwd, grant=grant, project_agents=settings.project_agents
         )
         if isinstance(skills, Failure):
             return failure or skills

@@ -35,6 +35,23 @@ class IdentityCache(Generic[Key, Value]):
         return value
 
 
+class LastEqual(Generic[Key, Value]):
+    """Keeps the last value of each key, so that an equal value is the same object."""
+
+    def __init__(self) -> None:
+        self._values: dict[Key, Value] = {}
+
+    def get(self, key: Key, value: Value) -> Value:
+        """Return the kept value if it is equal; else keep this one."""
+        kept = self._values.get(key)
+        if kept == value:
+            return kept
+        if len(self._values) >= MAX_CACHED:
+            self._values.clear()
+        self._values[key] = value
+        return value
+
+
 def _are_identical(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
     if len(some) != len(others):
         return False
