@@ -399,6 +399,13 @@ class Retinue(StoredSessions):
 
         return detect_containment()
 
+    @property
+    def sandboxes(self) -> Mapping[str, str]:
+        """What enforces each mode of the sandbox for processes here, with its gaps; or why it cannot be built."""
+        from retinue.engines.sandbox.mechanisms import describe_modes
+
+        return describe_modes(self._environ)
+
     def automatic_engine(self) -> EngineInfo | None:
         """Return the engine that `auto` uses for a run whose call and agent name no model; None if none is ready."""
         return choose_automatic_engine(self.engines.values(), self.settings("single").settings.model, self._environ)

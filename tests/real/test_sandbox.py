@@ -242,3 +242,42 @@ async def test_hook_that_an_agent_plants_does_not_run_later(open_claude, server,
     assert "SessionStart" not in last_tool_result(server)
     assert not (project / "planted").exists()
     assert "SessionStart" not in "".join(path.read_text() for path in home.rglob("settings.json"))
+
+
+# -- agents that nobody accepted ------------------------------------------------------------------
+
+
+@pytest.fixture
+def stranger(project) -> str:
+    """Return the name of an agent of the project that nobody accepted, and that has read tools only."""
+    (project / ".git").mkdir()
+    (project / ".retinue/agents").mkdir(parents=True)
+    (project / ".retinue/agents/stranger.md").write_text(
+        "---\nname: stranger\ndescription: Reads.\ntools: read\n---\nYou read.\n"
+    )
+    return "stranger"
+
+
+@NEWEST
+async def test_agent_that_nobody_accepted_reads_the_repository_only(open_pi, server, stranger, project, home):
+    (home / "shared").mkdir()
+    (home / "shared/table").write_text("PRIVATE TABLE")
+    paths = ("a.txt", f"{home}/.ssh/id_ed25519", f"{home}/shared/table")
+    script = script64([*({"tool": "read", "args": {"path": str(path)}} for path in paths), {"text": "Done."}])
+    async with open_pi(sandbox_read=[f"{home}/shared"]) as retinue:
+        result = await retinue.run(stranger, f"Read. {script}")
+    assert (result.failure, result.text) == (None, "Done.")
+    assert result.actual.sandbox.mode == "strict"
+    texts = " ".join(str(message.text) for message in server.requests[-1].messages)
+    assert "XYZZY" in texts
+    assert "PRIVATE" not in texts
+
+
+@NEWEST
+async def test_agent_that_nobody_accepted_does_not_run_without_bubblewrap(open_pi, stranger):
+    async with open_pi(without_bubblewrap=True) as retinue:
+        result = await retinue.run(stranger, "Read.")
+    assert result.failure
+    assert result.failure.code == "agent_untrusted"
+    assert "has not been approved" in result.failure.message
+    assert "needs bubblewrap" in result.failure.message

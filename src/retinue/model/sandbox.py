@@ -65,7 +65,7 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """Further hosts that can be reached in `strict`: the user's `sandbox_hosts`."""
     hidden: tuple[str, ...] = ()
-    """Paths that stay out of reach even inside a folder that can be read, unless they are named themselves."""
+    """Paths without links that stay out of reach in a folder that can be read, unless they are named themselves."""
     repository_only: bool = False
     """Whether nothing of the user's but the repository can be read: for an agent that nobody accepted."""
     writes_cwd: bool = True

@@ -370,7 +370,7 @@ class Planner:
         admitted: AdmittedCall,
         agent_set: AgentSet,
     ) -> SandboxPolicy | Failure:
-        is_accepted = True
+        is_accepted = agent_set.is_accepted(found)
         policy = await self._sandboxes.plan(
             draft.agent,
             grant,

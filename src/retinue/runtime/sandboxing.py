@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from functools import cached_property
 
 import anyio.to_thread
 from msgspec import structs
@@ -23,7 +25,7 @@ class SandboxPlanner:
 
     def __init__(self, environ: Mapping[str, str], hidden: tuple[str, ...]) -> None:
         self._environ = environ
-        self._hidden = hidden
+        self._folders = hidden
         """Folders of Retinue that no sandboxed run reaches."""
 
     async def plan(
@@ -47,7 +49,6 @@ class SandboxPlanner:
             return caller
         if not engine.capabilities.confines:
             return _unconfined_failure(agent, engine, mode)
-        from retinue.engines.sandbox.access import list_secrets
         from retinue.engines.sandbox.mechanisms import choose_mechanism, find_support
 
         support = await anyio.to_thread.run_sync(find_support, self._environ)
@@ -63,10 +64,16 @@ class SandboxPlanner:
             read=self._expand(settings.sandbox_read),
             write=self._expand(settings.sandbox_write),
             hosts=settings.sandbox_hosts,
-            hidden=(*self._hidden, *list_secrets(self._environ)),
+            hidden=self._hidden,
             repository_only=caller.repository_only or not is_accepted,
             writes_cwd=caller.writes_cwd and is_accepted,
         )
+
+    @cached_property
+    def _hidden(self) -> tuple[str, ...]:
+        from retinue.engines.sandbox.access import list_secrets
+
+        return (*map(os.path.realpath, self._folders), *list_secrets(self._environ))
 
     def _expand(self, paths: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(str(expand_user_path(path, self._environ)) for path in paths)

@@ -97,6 +97,8 @@ class DiagnosisReport(Struct, frozen=True, kw_only=True, rename="camel"):
     state: StateStatus
     processes: str
     """How the processes of an agent are contained."""
+    sandboxes: Mapping[str, str]
+    """What enforces each mode of the sandbox here, and what it leaves open; or why it cannot be built."""
     agents: int
     broken_agents: tuple[str, ...]
     hosts: tuple[HostStatus, ...]
@@ -127,6 +129,7 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
         engines=engines,
         state=state,
         processes=retinue.containment[1],
+        sandboxes=retinue.sandboxes,
         agents=len(roster.names()),
         broken_agents=tuple(map(str, roster.problems)),
         hosts=tuple(host.status for host in hosts),
@@ -362,6 +365,9 @@ def _render_report(found: DiagnosisReport, *, shows_all: bool, columns: int) -> 
     yield from _render_section("State", _render_state(found, columns))
     if shows_all:
         yield from _render_section("Processes", _wrap(found.processes, columns))
+        yield from _render_section(
+            "Sandbox", [line for mode, text in found.sandboxes.items() for line in _wrap(f"{mode}: {text}", columns)]
+        )
         facts = ", ".join(f"{name} {value}" for name, value in found.terminal.items())
         yield from _render_section("Terminal", _wrap(facts, columns))
 

@@ -32,7 +32,6 @@ from retinue.model.runs import RunSpec
 
 LOGIN_FILE = ".credentials.json"
 STATE_FILE = ".claude.json"
-SETTINGS_FILES = ("settings.json", "CLAUDE.md")
 LOGIN_KEY = "claudeAiOauth"
 REFRESHED_KEYS = ("accessToken", "refreshToken", "expiresAt")
 """The parts of a login that Anthropic renews."""
@@ -108,12 +107,17 @@ async def confine_claude(spec: RunSpec) -> AsyncIterator[RunSpec]:
     source = claude_folder(spec.environment)
     own = spec.environment.get("CLAUDE_CONFIG_DIR")
     state = (source if own else home_folder(spec.environment)) / STATE_FILE
-    async with open_private_folder() as folder:
-        config = PrivateClaudeConfig(folder, source, Path(spec.native_folder, "sandboxed", spec.session))
-        with_settings = "user" in list_setting_sources(spec)
-        await anyio.to_thread.run_sync(lambda: config.copy_configuration(state, with_settings=with_settings))
+    kept_sessions = Path(spec.native_folder, "sandboxed", spec.session)
+    with_settings = "user" in list_setting_sources(spec)
+
+    def make(folder: Path) -> PrivateClaudeConfig:
+        config = PrivateClaudeConfig(folder, source, kept_sessions)
+        config.copy_configuration(state, with_settings=with_settings)
+        return config
+
+    async with open_private_folder(make) as config:
         try:
-            yield structs.replace(spec, environment={**spec.environment, "CLAUDE_CONFIG_DIR": str(folder)})
+            yield structs.replace(spec, environment={**spec.environment, "CLAUDE_CONFIG_DIR": str(config.folder)})
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(config.collect)

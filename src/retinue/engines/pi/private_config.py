@@ -5,6 +5,7 @@ What the agent plants there, such as an extension, is gone with the process.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -36,16 +37,16 @@ REFRESHED_KEYS = ("access", "refresh", "expires")
 class PrivatePiConfig:
     """The folder of one sandboxed pi, and its way back to the user's files."""
 
-    def __init__(self, folder: Path, source: Path) -> None:
+    def __init__(self, folder: Path, source: Path, providers: Collection[str]) -> None:
         self.folder = folder
         self._source = source
         self._sessions = folder / "sessions"
         self._sessions.mkdir(mode=0o700)
-        self._login: dict[str, Any] = {}
+        self._login = self._copy_configuration(providers)
         """The logins as pi got them."""
 
-    def copy_configuration(self, providers: Collection[str]) -> None:
-        """Copy settings, models and the logins of these providers, of all if none is named."""
+    def _copy_configuration(self, providers: Collection[str]) -> dict[str, Any]:
+        """Copy settings, models and the logins of these providers, of all if none is named; return the logins."""
         settings = read_object(self._source / SETTINGS_FILE)
         models = read_object(self._source / MODELS_FILE)
         logins = read_object(self._source / LOGIN_FILE)
@@ -54,15 +55,15 @@ class PrivatePiConfig:
         for name, value in ((SETTINGS_FILE, kept_settings), (MODELS_FILE, models), (LOGIN_FILE, kept)):
             if value:
                 write_private_file(self.folder / name, msgspec.json.encode(value))
-        self._login = kept
+        return kept
 
     async def import_session(self, session: str | None) -> str | None:
         """Return the path inside of a session file, with its content so far."""
         if session is None:
             return None
         path = self._sessions / Path(session).name
-        if (content := await anyio.to_thread.run_sync(read_file, Path(session))) is not None:
-            await anyio.to_thread.run_sync(write_private_file, path, content)
+        if os.access(session, os.F_OK):  # a new session has no file yet
+            await anyio.to_thread.run_sync(_copy_file, Path(session), path)
         return str(path)
 
     async def collect(self, session: str | None) -> None:
@@ -98,6 +99,11 @@ class PrivatePiConfig:
                 write_private_file((self._source / LOGIN_FILE).resolve(), msgspec.json.encode({**theirs, **changed}))
 
 
+def _copy_file(source: Path, target: Path) -> None:
+    if (content := read_file(source)) is not None:
+        write_private_file(target, content)
+
+
 def _refresh(old: Any, new: Any) -> dict[str, Any] | None:
     """Return a login with renewed tokens; None if nothing was renewed. Keys are never taken back."""
     is_login = isinstance(old, dict) and old.get("type") == "oauth"
@@ -109,7 +115,6 @@ async def open_private_config(
     environ: Mapping[str, str], providers: Collection[str]
 ) -> AsyncIterator[PrivatePiConfig]:
     """Provide the configuration of a sandboxed pi; it is removed after the block."""
-    async with open_private_folder() as folder:
-        config = PrivatePiConfig(folder, pi_folder(environ))
-        await anyio.to_thread.run_sync(config.copy_configuration, providers)
+    source = pi_folder(environ)
+    async with open_private_folder(lambda folder: PrivatePiConfig(folder, source, providers)) as config:
         yield config

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -67,7 +68,7 @@ def compute_access(
     if folder == "/" or folder in SYSTEM_PATHS:
         raise SandboxAccessError(f"the working directory {folder} holds the system. Choose a project's folder")
     home = os.path.realpath(home_folder(environ))
-    hidden = tuple(map(os.path.realpath, policy.hidden))
+    hidden = policy.hidden
     repository = _find_repository(folder, home)
     readable = [*read, repository, *_existing(RESOLVER_PATHS)]
     if not policy.repository_only:
@@ -81,9 +82,10 @@ def compute_access(
 
 
 def list_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the keys, logins and histories of the user's home."""
+    """Return the keys, logins and histories of the user's home, without links."""
     home = os.path.realpath(home_folder(environ))
-    return tuple(os.path.join(home, name) for name in HOME_SECRETS)
+    paths = [os.path.join(home, name) for name in HOME_SECRETS]
+    return tuple(dict.fromkeys((*paths, *map(os.path.realpath, paths))))
 
 
 def _find_repository(folder: str, home: str) -> str:
@@ -191,8 +193,9 @@ def _find_program_prefixes(search_path: str, private: Sequence[str]) -> Iterator
         )
 
 
+@lru_cache(maxsize=16)
 def find_installation(program: str, search_path: str = "") -> tuple[str, ...]:
-    """Return the folders of a program and, for a script, of its interpreter."""
+    """Return the folders of a program and, for a script, of its interpreter. Cached: every run needs them."""
     import shutil
 
     found = shutil.which(program, path=search_path or None) or program

@@ -120,6 +120,19 @@ def choose_mechanism(
     return _unavailable_failure(mode, support)
 
 
+def describe_modes(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return for each mode what enforces it for processes here and what is left open, or why it cannot be built."""
+    support = find_support(environ)
+    modes = (SandboxMode.WORKSPACE, SandboxMode.STRICT)
+    return {str(mode): _describe(choose_mechanism(mode, support, starts_processes=True)) for mode in modes}
+
+
+def _describe(report: SandboxReport | Failure) -> str:
+    if isinstance(report, Failure):
+        return report.message
+    return f"{report.mechanism}; not enforced: {'; '.join(report.gaps)}" if report.gaps else str(report.mechanism)
+
+
 def _list_scope_gaps(mode: SandboxMode) -> tuple[str, ...]:
     """Return what bubblewrap alone leaves open: `strict` has a network of its own, and so abstract sockets, too."""
     return () if mode is SandboxMode.STRICT else ("abstract sockets of other processes can be connected to",)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -16,23 +16,29 @@ import msgspec
 
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
+T = TypeVar("T")
 MAX_COPY_BYTES = 512 << 20
 """Size of a file that is copied into or out of a sandbox: a session, with all its messages."""
 
 
 @asynccontextmanager
-async def open_private_folder() -> AsyncIterator[Path]:
-    """Provide an empty folder that only this user can read; it is removed with all it contains."""
-    folder = await anyio.to_thread.run_sync(_make_folder)
+async def open_private_folder(make: Callable[[Path], T]) -> AsyncIterator[T]:
+    """Make something in a folder that only this user can read, in a thread; the folder is removed after the block."""
+    folder, made = await anyio.to_thread.run_sync(_make_folder, make)
     try:
-        yield folder
+        yield made
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
-def _make_folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="retinue-home-")).resolve()
+def _make_folder(make: Callable[[Path], T]) -> tuple[Path, T]:
+    folder = Path(tempfile.mkdtemp(prefix="retinue-home-")).resolve()
+    try:
+        return folder, make(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def read_file(path: Path, limit: int = MAX_COPY_BYTES) -> bytes | None:
