@@ -406,6 +406,13 @@ class Retinue(StoredSessions):
 
         return describe_modes(self._environ)
 
+    @property
+    def unavailable_sandboxes(self) -> frozenset[str]:
+        """The modes of the sandbox that cannot be built for processes here."""
+        from retinue.engines.sandbox.mechanisms import find_unavailable_modes
+
+        return find_unavailable_modes(self._environ)
+
     def automatic_engine(self) -> EngineInfo | None:
         """Return the engine that `auto` uses for a run whose call and agent name no model; None if none is ready."""
         return choose_automatic_engine(self.engines.values(), self.settings("single").settings.model, self._environ)

@@ -227,6 +227,8 @@ def _list_problems(
     if not any(engine.is_chosen for engine in engines):
         yield "No engine can be used: the list of engines above shows what each needs."
     yield from (engine.problem for engine in engines if engine.is_chosen and engine.problem)
+    if (mode := retinue.settings("single").settings.sandbox) in retinue.unavailable_sandboxes:
+        yield f"Runs fail: {retinue.sandboxes[mode]}"
     if fault := retinue.trust.fault():
         yield f"{fault}. Approve the agents again with `retinue agents trust NAME`."
     mine = str(config_folder(os.environ))

@@ -122,9 +122,18 @@ def choose_mechanism(
 
 def describe_modes(environ: Mapping[str, str]) -> dict[str, str]:
     """Return for each mode what enforces it for processes here and what is left open, or why it cannot be built."""
+    return {str(mode): _describe(report) for mode, report in _try_modes(environ).items()}
+
+
+def find_unavailable_modes(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the modes that cannot be built for processes here."""
+    return frozenset(str(mode) for mode, report in _try_modes(environ).items() if isinstance(report, Failure))
+
+
+def _try_modes(environ: Mapping[str, str]) -> dict[SandboxMode, SandboxReport | Failure]:
     support = find_support(environ)
     modes = (SandboxMode.WORKSPACE, SandboxMode.STRICT)
-    return {str(mode): _describe(choose_mechanism(mode, support, starts_processes=True)) for mode in modes}
+    return {mode: choose_mechanism(mode, support, starts_processes=True) for mode in modes}
 
 
 def _describe(report: SandboxReport | Failure) -> str:
