@@ -185,12 +185,14 @@ def _find_program_prefixes(search_path: str, private: Sequence[str]) -> Iterator
     for entry in filter(os.path.isabs, search_path.split(os.pathsep)):
         folder = os.path.realpath(entry)
         prefix, name = os.path.split(folder)
-        if name in PROGRAM_FOLDERS and prefix != "/" and not any(_is_below(path, prefix) for path in private):
-            yield prefix
-            continue
-        yield from (
-            path for path in (folder, os.path.join(prefix, "lib")) if not _is_below_any_or_equal(path, private)
-        )
+        candidates = [folder]
+        if name in PROGRAM_FOLDERS:
+            candidates = [prefix] if prefix != "/" and not _holds_any(prefix, private) else [folder, f"{prefix}/lib"]
+        yield from (path for path in candidates if not _holds_any(path, private))
+
+
+def _holds_any(folder: str, paths: Iterable[str]) -> bool:
+    return any(_is_below(path, folder) for path in paths)
 
 
 @lru_cache(maxsize=16)
