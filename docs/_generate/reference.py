@@ -15,6 +15,8 @@ from benchmarks.__main__ import COMMITTED, BenchmarkResult, CaseResult
 from docs._generate.command_page import cli_page
 from docs._generate.pi_extension import FILE as TOOLSETS
 from docs._generate.pi_extension import toolsets_file
+from docs._generate.reliability import PAGES as PAGES_WITH_BLOCKS
+from docs._generate.reliability import faults_page, fill_blocks
 from docs._generate.tables import class_description, code, fields_table, table, type_text
 from docs._generate.texts import FAILURES, KEYS, RESERVED, UNUSED, VALUES, VALUES_BY_KEY
 from docs._generate.usage import unreported_codes, unused_agent_fields, unused_settings
@@ -36,7 +38,9 @@ GENERATED_NOTE = "<!-- Made by `make docs`: change the code, not this page. -->\
 
 def main() -> None:
     root = FOLDER.parents[1]
-    for path, text in [*((FOLDER / name, page(name)) for name in PAGES), (TOOLSETS, toolsets_file())]:
+    made = [(FOLDER / name, page(name)) for name in PAGES]
+    made += [(path, fill_blocks(path.read_text("utf-8"))) for path in PAGES_WITH_BLOCKS]
+    for path, text in [*made, (TOOLSETS, toolsets_file())]:
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
             click.echo(str(path.relative_to(root)))
@@ -311,6 +315,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "events.md": events_page,
     "events.schema.json": events_schema,
     "failures.md": failures_page,
+    "faults.md": faults_page,
     "results.md": results_page,
     "settings.md": settings_page,
 }

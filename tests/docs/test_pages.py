@@ -17,6 +17,8 @@ from docs._generate.live_view import PICTURE, animate
 from docs._generate.pi_extension import FILE, toolsets_file
 from docs._generate.reference import FOLDER, page
 from docs._generate.reference import PAGES as REFERENCE
+from docs._generate.reliability import PAGES as PAGES_WITH_BLOCKS
+from docs._generate.reliability import fill_blocks
 from tests.docs.pages import PAGES, ROOT, PageReader, anchors, blocks, commands, links, prose
 from tests.support.model_server import ModelServer, ScriptedTurn
 from tests.support.model_server.request import ChatRequest
@@ -186,6 +188,11 @@ def test_index_links_to_every_page():
 @pytest.mark.parametrize("file", REFERENCE)
 def test_reference_pages_are_up_to_date(file):
     assert (FOLDER / file).read_text("utf-8") == page(file), "stale: run `make docs`"
+
+
+@pytest.mark.parametrize("path", PAGES_WITH_BLOCKS, ids=name)
+def test_blocks_of_figures_are_up_to_date(path):
+    assert path.read_text("utf-8") == fill_blocks(path.read_text("utf-8")), "stale: run `make docs`"
 
 
 def test_tool_list_of_the_pi_extension_is_up_to_date():
