@@ -109,9 +109,9 @@ def summary_block() -> str:
     kills = sum(row.tried for row in result.rows if row.name.startswith("kills"))
     cuts = sum(row.tried for row in result.rows if row.name == "power cuts")
     return (
-        f"**Attacked** on {result.date} for {result.minutes:g} minutes (`make chaos`): {tried:,} attempts, {held:,} "
-        f"held; {kills} kills and {cuts:,} power cuts\namong them. {lost} events were lost, {orphans} processes left, {leaks} "
-        "secrets or requests got through: [reliability](docs/reliability.md).\n"
+        f"**Attacked** on {result.date} for {result.minutes:g} minutes (`make chaos`): {tried:,} attempts, "
+        f"{held:,} held; {kills} kills and {cuts:,} power cuts\namong them. {lost} events were lost, "
+        f"{orphans} processes left, {leaks} secrets or requests got through: [reliability](docs/reliability.md).\n"
     )
 
 
