@@ -294,6 +294,23 @@ CASES = (
         goal=0.25,
         figure=wall,
     ),
+    # At most 15 ms of a cold and 1 ms of a warm delegation.
+    BenchmarkCase(
+        name="pi: one delegation in the sandbox, cold",
+        ours=_pi("cold_confined", 5),
+        floor=_pi("cold", 5),
+        goal=1.03,
+        figure=wall,
+        pairs=7,
+    ),
+    BenchmarkCase(
+        name="pi: one delegation in the sandbox, warm",
+        ours=_pi("warm_confined", 40),
+        floor=_pi("warm", 40),
+        goal=1.04,
+        figure=wall,
+        pairs=7,
+    ),
     BenchmarkCase(
         name="pi: 16 at once, time",
         ours=_pi("many", 16),

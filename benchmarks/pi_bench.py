@@ -129,8 +129,14 @@ def cold(count: int) -> None:
         anyio.run(_cold, environ, count)
 
 
-async def _cold(environ: dict[str, str], count: int) -> None:
-    async with make_retinue(environ, warm_pool=False) as retinue:
+def cold_confined(count: int) -> None:
+    """Measure the same in the sandbox `workspace`."""
+    with environment() as environ:
+        anyio.run(_cold, environ, count, "workspace")
+
+
+async def _cold(environ: dict[str, str], count: int, sandbox: str = "off") -> None:
+    async with make_retinue(environ, warm_pool=False, sandbox=sandbox) as retinue:
         await retinue.run(*TASK)  # what a program does once: imports, the guardian
         spent = CpuUsage()
         for _ in range(count):
@@ -145,8 +151,14 @@ def warm(count: int) -> None:
         anyio.run(_warm, environ, count)
 
 
-async def _warm(environ: dict[str, str], count: int) -> None:
-    async with make_retinue(environ) as retinue:
+def warm_confined(count: int) -> None:
+    """Measure the same in the sandbox `workspace`."""
+    with environment() as environ:
+        anyio.run(_warm, environ, count, "workspace")
+
+
+async def _warm(environ: dict[str, str], count: int, sandbox: str = "off") -> None:
+    async with make_retinue(environ, sandbox=sandbox) as retinue:
         for _ in range(3):
             await retinue.run(*TASK)
         spent = CpuUsage()
@@ -284,7 +296,8 @@ async def _cancel_runs(task: str, count: int) -> None:
 
 
 WORKS: dict[str, Callable[[int], Awaitable[None] | None]] = {
-    work.__name__: work for work in (bare, cold, warm, many, streamed, split, thinking, obeying, ignoring)
+    work.__name__: work
+    for work in (bare, cold, cold_confined, warm, warm_confined, many, streamed, split, thinking, obeying, ignoring)
 }
 
 if __name__ == "__main__":

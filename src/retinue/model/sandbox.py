@@ -57,7 +57,6 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     report: SandboxReport = SandboxReport()
     bubblewrap: str | None = None
     """The program, where it is used."""
-    has_landlock: bool = False
     read: tuple[str, ...] = ()
     """Further paths that can be read: the user's `sandbox_read`."""
     write: tuple[str, ...] = ()

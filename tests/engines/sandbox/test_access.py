@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.engines.sandbox import access as access_module
 from retinue.engines.sandbox.access import (
     SandboxAccessError,
     compute_access,
@@ -110,3 +111,11 @@ def test_installation_of_a_package_is_its_outermost_node_modules(tmp_path):
     script.write_text("#!/usr/bin/env node\n")
     (tmp_path / "bin/pi").symlink_to(script)
     assert find_installation(f"{tmp_path}/bin/pi", str(tmp_path)) == (f"{tmp_path}/lib/node_modules",)
+
+
+def test_secrets_below_a_folder_of_the_system_are_hidden(tmp_path, monkeypatch):
+    make(tmp_path, "opt/service/.ssh", "opt/service/work", "opt/service/data")
+    monkeypatch.setattr(access_module, "SYSTEM_PATHS", (f"{tmp_path}/opt",))
+    environ = {"HOME": f"{tmp_path}/opt/service"}
+    found = compute_access(policy(hidden=list_secrets(environ)), f"{tmp_path}/opt/service/work", environ)
+    assert found.hidden == (f"{tmp_path}/opt/service/.ssh",)

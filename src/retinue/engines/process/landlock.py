@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import socket
 import stat
@@ -121,6 +120,8 @@ def _add_rule(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
 
 def _enter_network_namespace(port: int, address: str) -> None:
     """Enter a namespace whose only interface is its own loopback, and send a socket that listens there."""
+    import fcntl  # not on Windows, where this module is imported, too
+
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
     is_root = user == 0 and libc.unshare(_NEW_NETWORK) == 0

@@ -101,7 +101,8 @@ def _simplify(
     read = tuple(_drop_nested(_existing(readable), (*write, *SYSTEM_PATHS)))
     protected = [path for path in git.list_protected(strict=strict) if _is_below_any(path, write)]
     pinned = [] if strict else [path for path in git.folders if _is_below_any(path, write)]
-    granted = (*read, *write)
+    # A home or our state may lie below a folder of the system, such as /opt.
+    granted = (*SYSTEM_PATHS, *read, *write)
     return FileAccess(
         read=read,
         write=write,
