@@ -1,10 +1,15 @@
 """Pruning: details before results, nothing in use, and never half a session."""
 
+import contextlib
 import os
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
+from retinue.model.errors import RefusedError
+from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, RunQueued, RunStarted, Text
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.store import PruneReport
@@ -161,3 +166,29 @@ async def test_unreadable_session_does_not_stop_pruning_of_others(folder):
 
 async def test_pruning_an_empty_state_folder_does_nothing(folder):
     assert await JsonlStore(folder).prune(older_than=0.0) == PruneReport()
+
+
+async def test_pruning_that_races_a_resume_never_removes_a_resumed_session(memory_path):
+    resumed_tries = 0
+    for attempt in range(60):
+        state = memory_path / str(attempt)
+        async with JsonlStore(state) as store:
+            first = await record_run(store, run_spec(store.claim()))
+            session = first[0].origin.session
+            age(state, days=2)
+            again: list[EventRecord] = []
+
+            async def resume(store: JsonlStore = store, session: str = session, again: list[EventRecord] = again):
+                with contextlib.suppress(RefusedError):
+                    again += await record_run(store, run_spec(session, store.claim(session)))
+
+            async with anyio.create_task_group() as race:
+                race.start_soon(partial(JsonlStore(state).prune, older_than=DAY, keep_results=False))
+                for _ in range(attempt % 7):
+                    await anyio.lowlevel.checkpoint()
+                race.start_soon(resume)
+            stored = await read_all(JsonlStore(state), session)
+        # A session that was resumed is not old; one that was removed first cannot be resumed.
+        assert stored == ([*first, *again] if again else [])
+        resumed_tries += bool(again)
+    assert resumed_tries
