@@ -305,7 +305,7 @@ _GREP_LOCATION = r"(?:(?!-----)[^\n]){1,200}?[:\-][0-9]{1,7}[:\-]"
 _GREP_FILE = r"(?:[A-Za-z]:)?(?:(?!-----)[^\s:]){1,200}:"
 """The same without a line number."""
 
-NAMED_SECRETS = (
+LABELED_SECRETS = (
     SecretPattern(
         name="exported variable",
         anchors=("export",),
@@ -362,6 +362,10 @@ NAMED_SECRETS = (
         rf"(?P<value>(?!value\b|\.\.|…)[^\s;,\"'`\\<>(){{}}\[\]$*])",
         r"""[^\r\n"'`\\]*+""",
     ),
+)
+"""Their mark names no service, whatever the value looks like."""
+
+NAMED_SECRETS = (
     SecretPattern(
         name="private key",
         anchors=("-----begin",),

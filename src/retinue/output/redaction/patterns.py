@@ -7,7 +7,7 @@ from itertools import compress
 
 from msgspec import Struct
 
-from retinue.output.redaction.named_secrets import NAMED_SECRETS
+from retinue.output.redaction.named_secrets import LABELED_SECRETS, NAMED_SECRETS
 from retinue.output.redaction.tokens import SHAPED_TOKENS, TOKEN_FORMATS
 from retinue.output.redaction.words import TokenSearch
 
@@ -22,7 +22,12 @@ BLOCK_BEGIN = "-----BEGIN"
 LINE_START = 224
 """Characters of the longest `line_start`: so much of a line decides whether it has one."""
 
-SECRET_PATTERNS = (*(token.to_pattern() for token in TOKEN_FORMATS), *SHAPED_TOKENS, *NAMED_SECRETS)
+SECRET_PATTERNS = (
+    *LABELED_SECRETS,
+    *(token.to_pattern() for token in TOKEN_FORMATS),
+    *SHAPED_TOKENS,
+    *NAMED_SECRETS,
+)
 """If two start at the same position, the earlier row gives the mark."""
 
 
