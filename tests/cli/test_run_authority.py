@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 READING = {
     "agents", "agents check", "agents list", "agents show", "completion", "config", "config get", "config path",
     "doctor", "events", "help", "models", "sessions", "sessions list", "sessions output", "sessions show", "tools",
-    "watch",
+    "watch", "worktrees", "worktrees list", "worktrees show",
 }  # fmt: skip
 """Commands that a process of a run may use: they show what it could read in the files."""
 
@@ -51,6 +51,9 @@ ACTING = {
     "serve": ["serve", "--port", "0"],
     "mcp": ["mcp"],
     "bridge": ["bridge", "--toolset", "single"],
+    "worktrees merge": ["worktrees", "merge", "1a2b3c4d"],
+    "worktrees prune": ["worktrees", "prune", "--yes"],
+    "worktrees discard": ["worktrees", "discard", "1a2b3c4d", "--yes"],
     "call": ["call", "subagent", "{}"],
 }
 IN_RUN = pytest.mark.skipif(not RUN_PROCESSES_KNOWN, reason="Linux")

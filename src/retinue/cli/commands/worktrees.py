@@ -11,6 +11,7 @@ from typing import NoReturn, TypeVar
 import anyio
 import click
 
+from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_worktrees
 from retinue.cli.commands.sessions import MAX_AGE, format_age
 from retinue.cli.json_output import to_json
@@ -131,6 +132,7 @@ def show(name: str, patch: bool, as_json: bool) -> None:
 @worktrees.command(epilog=help_examples("retinue worktrees merge 1a2b3c4d"))
 @click.argument("name", metavar="ID", type=TEXT, shell_complete=complete_worktrees)
 @json_option
+@for_users_only
 def merge(name: str, as_json: bool) -> None:
     """Apply the changes of a worktree to your files and remove it. ID is the id of the session.
 
@@ -150,6 +152,7 @@ def merge(name: str, as_json: bool) -> None:
 @click.argument("name", metavar="ID", type=TEXT, shell_complete=complete_worktrees)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_context
+@for_users_only
 def discard(ctx: click.Context, name: str, yes: bool) -> None:
     """Delete a worktree with its branch and its changes. ID is the id of the session."""
     retinue = Retinue()
@@ -172,6 +175,7 @@ def discard(ctx: click.Context, name: str, yes: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
+@for_users_only
 def prune(ctx: click.Context, older_than: float | None, yes: bool, as_json: bool) -> None:
     """Remove worktrees that are not needed any more.
 
