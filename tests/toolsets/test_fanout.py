@@ -190,7 +190,7 @@ async def test_result_line_stays_one_line_with_hostile_names_and_failures(fanout
 
 async def test_delegate_ignores_unknown_fields_with_a_notice(fanout):
     task = {"name": "a", "prompt": "x", "background": True, "files": [{"path": "nope", "lines": 3}]}
-    async with fanout(reply("done")) as host:
+    async with fanout(reply("Here it is.")) as host:
         result = await host.delegate(task, mode="fast")
         events = [stamped.event async for stamped in host.retinue.history(result.details["sessionIds"][0])]
     notice = "Ignored parameters: mode, tasks[0].background, tasks[0].files[0].lines"

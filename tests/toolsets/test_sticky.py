@@ -166,12 +166,12 @@ async def test_long_sticky_result_is_not_truncated(open_host):
 
 async def test_sticky_ignores_unknown_fields_with_a_notice(open_host):
     arguments = {"agent": "scout", "task": TASK, "model": "big", "cwd\n": "/"}
-    async with open_host(finalize("done"), toolset="sticky", agents=[SCOUT]) as host:
+    async with open_host(finalize("Here it is."), toolset="sticky", agents=[SCOUT]) as host:
         result = await host.use(arguments)
         events = [stamped.event async for stamped in host.retinue.history(result.details["sessionId"])]
     notice = "Ignored parameters: model, cwd. Supported parameters: agent, task, sessionId"
     assert [event for event in events if isinstance(event, Notice)] == [Notice("planning", notice)]
-    assert result.text.endswith(f"---\n\ndone\n\n{notice}")
+    assert result.text.endswith(f"---\n\nHere it is.\n\n{notice}")
     assert set(result.details) == {"sessionId", "finalized"}
 
 
