@@ -16,10 +16,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import socket
 import stat
 import struct
-from typing import Any
+
+TYPE_CHECKING = False  # without the import of typing, which takes longer than all that is done here
+if TYPE_CHECKING:
+    from typing import Any
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _GET_VERSION = 1
@@ -42,6 +44,7 @@ _SCOPES = (1 << 0) | (1 << 1)
 _READ = EXECUTE | READ_FILE | READ_DIR
 _FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL_DEV
 """Rights that a rule for something other than a directory may have."""
+_BACKLOG = 128
 _CONNECT_TIMEOUT = 10.0
 """Seconds for the program that waits for the listening socket to accept it."""
 
@@ -120,7 +123,9 @@ def _add_rule(libc: ctypes.CDLL, ruleset: int, path: str, rights: int) -> None:
 
 def _enter_network_namespace(port: int, address: str) -> None:
     """Enter a namespace whose only interface is its own loopback, and send a socket that listens there."""
-    import fcntl  # not on Windows, where this module is imported, too
+    # Not on Windows, where this module is imported, too; the module socket takes longer to import than all this.
+    import _socket
+    import fcntl
 
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
@@ -130,16 +135,21 @@ def _enter_network_namespace(port: int, address: str) -> None:
         _write("/proc/self/setgroups", "deny")
         _write("/proc/self/uid_map", f"{user} {user} 1")
         _write("/proc/self/gid_map", f"{group} {group} 1")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+    control = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    listener = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
+    receiver = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
+    try:
         flags = struct.unpack("16sH", fcntl.ioctl(control, _GET_FLAGS, struct.pack("16sH14x", b"lo", 0))[:18])[1]
         fcntl.ioctl(control, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _INTERFACE_UP))
-    with (
-        socket.create_server(("127.0.0.1", port)) as listener,
-        socket.socket(socket.AF_UNIX) as receiver,
-    ):
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)
         receiver.settimeout(_CONNECT_TIMEOUT)
         receiver.connect(address)
-        socket.send_fds(receiver, [b"."], [listener.fileno()])
+        rights = (_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", listener.fileno()))
+        receiver.sendmsg([b"."], [rights])
+    finally:
+        for each in (control, listener, receiver):
+            each.close()
 
 
 def _write(path: str, text: str) -> None:
