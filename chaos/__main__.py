@@ -13,6 +13,7 @@ import os
 import platform
 import pwd
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -189,9 +190,12 @@ def _become_user(name: str) -> None:
         sys.exit(f"error: --user {name}: only root can become another user; run it as {name} instead")
     home = tempfile.mkdtemp(prefix="retinue-chaos-home-")
     os.chown(home, user.pw_uid, user.pw_gid)
-    rights = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
-    probe = ["setpriv", *rights, sys.executable, "-c", "import chaos"]
-    if not shutil.which("setpriv") or os.spawnvp(os.P_WAIT, probe[0], probe) != 0:
+    rights = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--bounding-set=-all"]
+    rights += ["--inh-caps=-all", "--ambient-caps=-all"]
+    # What this process may read, the processes it starts may not.
+    start = "import chaos.victim, subprocess, sys; subprocess.run([sys.executable, '-c', 'import anyio'], check=True)"
+    probe = ["setpriv", *rights, sys.executable, "-c", start]
+    if not shutil.which("setpriv") or subprocess.run(probe, capture_output=True, check=False).returncode:
         sys.exit(
             f"error: --user {name}: {name} cannot run {sys.executable} in {Path.cwd()}. Copy the repository to a "
             f"folder that {name} can read, and run `make .venv/.dev PYTHON=/usr/bin/python3` there."
