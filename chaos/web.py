@@ -199,7 +199,7 @@ async def attack_with_schemathesis(attack: Attack) -> None:
     home = attack.folder()
     cases = 0
     async with open_server(home) as server:
-        examples = 5
+        examples = 40
         while attack.goes_on(1):
             done = await run_schemathesis(server, examples, attack.choose.getrandbits(31))
             found, failed, problems = read_report(done)
