@@ -34,6 +34,14 @@ def test_agents_without_a_command_lists_agents(cli):
     ]
 
 
+def test_list_has_at_most_two_lines_for_each_agent_at_80_columns(cli):
+    listed = cli("agents", COLUMNS="80").stdout.splitlines()
+    named = [line.split()[0] for line in listed if not line.startswith(" ")]
+    assert named == ["NAME", "explorer", "researcher", "reviewer", "implementer", "tester"]
+    assert len(listed) <= 1 + 2 * 5
+    assert "…" not in "".join(listed)
+
+
 def test_list_marks_unused_definitions_and_names_broken_files(cli, project):
     result = cli("agents")
     rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split()[0] for line in result.stdout.splitlines()[1:]}

@@ -342,3 +342,24 @@ def test_mcp_on_a_terminal_prints_what_it_is_and_how_to_leave(process, terminal)
 def test_ranges_of_numbers_are_in_words(cli, arguments, words):
     done = cli(*arguments)
     assert words in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "suggested"),
+    [
+        (["agents", "approve"], " Did you mean `retinue agents trust`?"),
+        (["sessions", "export"], " Did you mean `retinue sessions show ID --html`?"),
+        (["worktrees", "mrge"], " Did you mean merge?"),
+        (["config", "zzz"], ""),
+    ],
+)
+def test_unknown_command_of_a_group_gets_a_suggestion(cli, typed, suggested):
+    refused = cli(*typed)
+    assert refused.exit_code == 2
+    assert refused.stderr.endswith(f"error: No such command '{typed[1]}'.{suggested}\n")
+
+
+@pytest.mark.parametrize("group", ["agents", "config", "sessions", "worktrees"])
+def test_summaries_of_a_group_are_not_cut(cli, group):
+    _, commands = cli(group, "--help", COLUMNS="80").stdout.split("Commands:")
+    assert "..." not in commands

@@ -13,8 +13,9 @@ import click
 import pytest
 from tests.cli.conftest import PROCESS_TIMEOUT, wait_for
 
-from retinue.cli.commands.sessions import index_sessions, render_list
+from retinue.cli.commands.sessions import describe_state, index_sessions, render_list
 from retinue.client import Retinue
+from retinue.model.errors import ErrorCode, Failure
 from retinue.sessions.jsonl import JsonlStore
 from retinue.sessions.store import RunSummary, SessionState, SessionSummary
 from retinue.testing.stores import record_run, run_spec
@@ -46,6 +47,7 @@ def test_sessions_list_starts_with_the_last_changed(cli, session):
     ("choice", "agents"),
     [
         (["--agent", "tester"], ["tester"]),
+        (["--state", "failed"], ["reviewer"]),
         (["--state", "error"], ["reviewer"]),
         (["--search", "WHERE"], ["explorer"]),
         (["--limit", "1"], ["reviewer"]),
@@ -59,6 +61,37 @@ def test_sessions_list_filters_sessions(cli, session, choice, agents):
     found = json.loads(cli("sessions", "list", *choice, "--json").stdout)["sessions"]
     assert [one["agent"] for one in found] == agents
     assert cli("sessions", "list", *choice).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (None, "completed"),
+        (ErrorCode.LOOP, "failed (loop)"),
+        (ErrorCode.TIMEOUT, "timed out"),
+        (ErrorCode.ABORTED, "cancelled"),
+        (ErrorCode.INTERRUPTED, "interrupted"),
+    ],
+)
+def test_state_of_a_session_is_shown_by_its_outcome(code, shown):
+    failure = Failure(code, "…") if code else None
+    state = SessionState.ERROR if failure else SessionState.COMPLETED
+    latest = RunSummary(run=DEAD, state=state, started=1.0, failure=failure)
+    one = SessionSummary(
+        session=DEAD,
+        name="a",
+        agent="a",
+        task="t",
+        cwd="/",
+        surface="single",
+        engine="scripted",
+        root=DEAD,
+        created=1.0,
+        updated=1.0,
+        runs=1,
+        latest=latest,
+    )
+    assert describe_state(one) == shown
 
 
 def test_search_finds_tool_calls_and_shows_where(cli, session):
@@ -424,7 +457,7 @@ def test_unreadable_session_does_not_hide_others(cli, scratch_home, session):
     listed = cli("sessions")
     assert listed.exit_code == 0
     assert "Tested?" in listed.stdout
-    assert "error (storage)" in listed.stdout
+    assert "failed (storage)" in listed.stdout
     assert cli("sessions", "show", session[:8]).exit_code == 2
 
 

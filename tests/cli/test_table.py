@@ -10,14 +10,14 @@ from retinue.tui.widths import text_width
 
 ROWS: list[list[Cell]] = [
     ["SESSION", "STATE", "AGENT", "TASK"],
-    ["84b9a903", "error (unknown_agent)", ("└ ", "explorer"), "Where is the bus, and who listens?"],
+    ["84b9a903", "failed (unknown_tool)", ("└ ", "explorer"), "Where is the bus, and who listens?"],
 ]
 
 
 def test_last_cell_takes_the_remaining_width():
     assert render_table(ROWS, columns=60) == [
         "SESSION   STATE                  AGENT       TASK",
-        "84b9a903  error (unknown_agent)  └ explorer  Where is the b…",
+        "84b9a903  failed (unknown_tool)  └ explorer  Where is the b…",
     ]
 
 
@@ -25,13 +25,13 @@ def test_cells_that_do_not_fit_are_indented_on_the_next_line():
     assert render_table(ROWS, columns=50) == [
         "SESSION   STATE                  AGENT",
         "    TASK",
-        "84b9a903  error (unknown_agent)  └ explorer",
+        "84b9a903  failed (unknown_tool)  └ explorer",
         "    Where is the bus, and who listens?",
     ]
     assert render_table(ROWS, columns=34) == [
         "SESSION   STATE",
         "    AGENT       TASK",
-        "84b9a903  error (unknown_agent)",
+        "84b9a903  failed (unknown_tool)",
         "    └ explorer  Where is the bus,…",
     ]
 
@@ -71,11 +71,16 @@ def test_only_the_text_of_a_cell_is_painted():
 
 def test_last_cell_that_wraps_continues_below_itself():
     rows: list[list[Cell]] = [["explorer", StyledCell("Finds where something is, with evidence.", "green")]]
-    assert [click.unstyle(line) for line in render_table(rows, columns=26, wraps=True)] == [
+    assert [click.unstyle(line) for line in render_table(rows, columns=26, lines=9)] == [
         "explorer  Finds where",
         "          something is,",
         "          with evidence.",
     ]
+
+
+def test_last_cell_is_cut_to_its_lines():
+    rows: list[list[Cell]] = [["explorer", "Finds where something is, with evidence."]]
+    assert render_table(rows, columns=26, lines=2) == ["explorer  Finds where", "          something is, w…"]
 
 
 def test_control_characters_of_a_styled_cell_are_removed():

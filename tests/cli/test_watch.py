@@ -49,7 +49,7 @@ def test_run_cancelled_from_another_process_keeps_its_output(process, start_hang
     assert "✗ cancelled" in err
     again = process.run("cancel", session[:8])
     assert again.returncode == 2
-    assert again.stderr.startswith(f"error: {session[:8]} is not running; its last run: error (aborted).")
+    assert again.stderr.startswith(f"error: {session[:8]} is not running; its last run: cancelled.")
 
 
 def test_cancel_all_stops_the_runs_of_all_processes(process, start_hanging):

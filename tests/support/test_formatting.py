@@ -82,3 +82,12 @@ def test_counts_and_costs_are_short():
         "$0.32",
         "$12.00",
     ]
+
+
+def test_counts_above_999_have_separators():
+    assert [pluralize(number, "file") for number in (1, 0, 999, 12000)] == [
+        "1 file",
+        "0 files",
+        "999 files",
+        "12,000 files",
+    ]

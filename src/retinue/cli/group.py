@@ -95,6 +95,8 @@ OPTION_SECTIONS = {
     "Output": ("as_json", "quiet", "stream"),
 }
 """The options of each heading, by the names of their parameters; others are under `Options`."""
+MAX_SUMMARY_CHARS = 200
+"""Characters of the summary of a command."""
 MAX_OPTION_COLUMNS = 26
 """Columns of the longest option that keeps its description beside it."""
 
@@ -201,6 +203,34 @@ def root(ctx: click.Context, color: str) -> None:
         raise click.UsageError(
             f"The current directory cannot be used ({error.strerror}). Change to another."
         ) from error
+
+
+class CommandGroup(click.Group):
+    """A group below the `retinue` command: its summaries wrap, and an unknown command gets a suggestion."""
+
+    def __init__(self, *, similar: Mapping[str, str], **rest: Any) -> None:
+        super().__init__(**rest)
+        self._similar = similar
+        """What other programs call our commands."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            similar = self._similar.get(name)
+            near = (
+                f" Did you mean `{ctx.command_path} {similar}`?" if similar else suggest_spelling(name, self.commands)
+            )
+            raise click.UsageError(f"No such command '{name}'.{near}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Click's own method cuts the summaries to one line.
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.commands[name].get_short_help_str(MAX_SUMMARY_CHARS)) for name in sorted(self.commands)]
+            )
 
 
 class SectionedCommand(click.Command):

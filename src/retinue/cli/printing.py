@@ -13,7 +13,7 @@ import click
 
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.own_process import detach
-from retinue.tui.widths import fit_text, pad_text, text_width, wrap_text
+from retinue.tui.widths import pad_text, text_width, wrap_text
 
 COLUMN_GAP = "  "
 INDENT = "    "
@@ -39,12 +39,11 @@ Cell = str | tuple[str, str] | StyledCell
 
 
 def render_table(
-    rows: Sequence[Sequence[Cell]], *, columns: int | None = None, has_headings: bool = False, wraps: bool = False
+    rows: Sequence[Sequence[Cell]], *, columns: int | None = None, has_headings: bool = False, lines: int = 1
 ) -> list[str]:
     """Render rows as aligned lines of sanitized cells; the last cell takes the remaining width.
 
-    Cells that do not fit on a narrow terminal are put on a line below. Only the last cell is cut to the width; with
-    `wraps` it continues below itself instead.
+    Cells that do not fit on a narrow terminal are put on a line below. Only the last cell is cut, to so many lines.
     """
     if not rows:
         return []
@@ -54,7 +53,7 @@ def render_table(
         cells[0] = [cell._replace(bold=True) for cell in cells[0]]
     widths = [max(text_width(_cell_text(row[index])) for row in cells) for index in range(len(cells[0]) - 1)]
     shape = _group_columns([*widths, MIN_COLUMN_WIDTH], room)
-    return [line for row in cells for line in _render_row(row, widths, shape, room, wraps=wraps)]
+    return [line for row in cells for line in _render_row(row, widths, shape, room, lines)]
 
 
 def _group_columns(widths: Sequence[int], room: int) -> list[range]:
@@ -69,7 +68,7 @@ def _group_columns(widths: Sequence[int], room: int) -> list[range]:
 
 
 def _render_row(
-    row: Sequence[StyledCell], widths: Sequence[int], shape: Sequence[range], room: int, *, wraps: bool
+    row: Sequence[StyledCell], widths: Sequence[int], shape: Sequence[range], room: int, lines: int
 ) -> Iterator[str]:
     for beside in shape:
         others = [index for index in beside if index < len(widths)]
@@ -81,7 +80,7 @@ def _render_row(
             yield line.rstrip()
             continue
         text, left = _cell_text(row[-1]), max(room - used, 1)
-        first, *more = wrap_text(text, left, MAX_COLUMNS) or [""] if wraps else [fit_text(text, left)]
+        first, *more = wrap_text(text, left, lines) or [""]
         yield (line + _paint(row[-1], first)).rstrip()
         yield from (" " * used + _paint(row[-1], piece) for piece in more)
 

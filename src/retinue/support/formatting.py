@@ -19,8 +19,8 @@ _UNIT_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 6
 
 
 def pluralize(number: int, one: str, many: str = "") -> str:
-    """Return `1 file` or `2 files`; pass `many` if adding an s is not enough."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    """Return `1 file` or `12,000 files`; pass `many` if adding an s is not enough."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def normalize_id(name: str) -> str:

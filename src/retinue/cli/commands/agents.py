@@ -15,6 +15,7 @@ from retinue.agents.tool_policy import find_conflict
 from retinue.cli import trust_prompt
 from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents
+from retinue.cli.group import CommandGroup
 from retinue.cli.json_output import to_json
 from retinue.cli.options import TEXT, CommandRefusedError, InvalidInputError, cwd_option, json_option
 from retinue.cli.printing import (
@@ -27,6 +28,7 @@ from retinue.cli.printing import (
     print_json,
     print_lines,
     render_table,
+    stdout_columns,
 )
 from retinue.cli.trust_prompt import MAX_SUMMARY_COLUMNS, describe_tools, format_value, list_set_fields
 from retinue.client import Retinue
@@ -41,6 +43,9 @@ STATUS_LABELS = {
     DefinitionStatus.UNTRUSTED: "not trusted",
     DefinitionStatus.DISABLED: "disabled",
 }
+MIN_COLUMNS_FOR_TOOLS = 100
+"""Columns from which on the list of agents has their tools: with fewer, the descriptions need the room."""
+DESCRIPTION_LINES = 2
 
 
 def check_agents(roster: AgentSet) -> tuple[int, list[Diagnostic]]:
@@ -284,6 +289,8 @@ def _make_folder(folder: Path) -> None:
 
 
 @click.group(
+    cls=CommandGroup,
+    similar={"approve": "trust", "add": "new", "create": "new", "ls": "list", "remove": "delete", "rm": "delete"},
     invoke_without_command=True,
     epilog=help_examples(
         "retinue agents",
@@ -315,8 +322,10 @@ def list_agents(as_json: bool, cwd: str | None) -> None:
     if as_json:
         print_json({"agents": [*map(_listing_json, entries)], "problems": [*map(to_json, roster.problems)]})
         return
-    headings: list[Cell] = ["NAME", "LAYER", "TOOLS", "DESCRIPTION"]
-    print_lines(render_table([headings, *map(_format_row, entries)], has_headings=True, wraps=True))
+    rows: list[list[Cell]] = [["NAME", "LAYER", "TOOLS", "DESCRIPTION"], *map(_format_row, entries)]
+    if stdout_columns() < MIN_COLUMNS_FOR_TOOLS:
+        rows = [[name, layer, description] for name, layer, _, description in rows]
+    print_lines(render_table(rows, has_headings=True, lines=DESCRIPTION_LINES))
     if count := len(roster.problems):
         print_hint(f"{pluralize(count, 'file')} could not be used:")
         for remark in roster.problems:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from retinue.cli.authority import for_users_only
+from retinue.cli.group import CommandGroup
 from retinue.cli.json_output import to_json
 from retinue.cli.options import InvalidInputError, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json, print_lines, print_warning
@@ -30,12 +31,14 @@ _project_option = click.option("--project", is_flag=True, help="Use the file of 
 
 
 @click.group(
+    cls=CommandGroup,
+    similar={"list": "get", "ls": "get", "open": "edit", "show": "get"},
     epilog=help_examples(
         "retinue config path",
         "retinue config get timeout",
         "retinue config set model anthropic/claude-sonnet-5-5",
         "retinue config edit",
-    )
+    ),
 )
 def config() -> None:
     """Show and change your settings.

@@ -48,6 +48,8 @@ from retinue.output.untrusted_text import to_one_line
 from retinue.support.formatting import pluralize
 from retinue.tui.widths import text_width, wrap_text
 
+MAX_LINES = 100
+"""Lines of an explanation: none is cut."""
 PROBE_BYTES = 64 * 2**10
 """Bytes written to test for free space: more than the rest of the last block of a full disk."""
 AUTO = "auto"
@@ -427,7 +429,7 @@ def _render_settings(settings: Iterable[SettingStatus], columns: int, *, shows_a
         rows = [["NAME", "VALUE", "FROM", "DESCRIPTION"], *map(_setting_row, shown)]
         used = sum(max(text_width(row[index]) for row in rows) + len(INDENT) for index in range(3))
         if columns - len(INDENT) - used >= MIN_TEXT_COLUMNS:
-            yield from render_table(rows, columns=columns - len(INDENT), has_headings=True, wraps=True)
+            yield from render_table(rows, columns=columns - len(INDENT), has_headings=True, lines=MAX_LINES)
         else:
             for name, value, source, note in rows[1:]:
                 yield from _wrap(f"{name} = {value} ({source})", columns)
@@ -469,7 +471,7 @@ def _render_hosts(found: DiagnosisReport, columns: int) -> list[str]:
         ]
         for host in found.hosts
     ]
-    return render_table(rows, columns=columns, wraps=True) if rows else ["no other program (retinue install)"]
+    return render_table(rows, columns=columns, lines=MAX_LINES) if rows else ["no other program (retinue install)"]
 
 
 def _describe_host(host: HostStatus) -> str:

@@ -17,7 +17,7 @@ import click
 from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.commands.serve import show_in_dashboard
-from retinue.cli.group import SectionedCommand
+from retinue.cli.group import CommandGroup, SectionedCommand
 from retinue.cli.html_export import NAMED_BY_SESSION, STDOUT, export_html
 from retinue.cli.json_output import to_json
 from retinue.cli.options import (
@@ -55,7 +55,7 @@ from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage
 from retinue.model.runs import Limits
 from retinue.output.truncate import format_size, select_lines
 from retinue.output.untrusted_text import strip_control_characters
-from retinue.sessions.store import SearchField, SessionFilter, SessionState, SessionSummary
+from retinue.sessions.store import RunOutcome, SearchField, SessionFilter, SessionState, SessionSummary
 from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_time, pluralize
 from retinue.transcripts.text import TextTranscript
 from retinue.tui.tree import TreeNode, build_tree
@@ -118,7 +118,7 @@ def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) 
         ["conversation", summary.root],
         ["asked by", f"{parent.agent} ({parent.session[:SHORT_ID_LENGTH]})" if parent else ""],
         ["file", f"{summary.file} ({format_size(summary.size_bytes)})" if summary.file else ""],
-        ["damaged", f"{summary.damaged} records could not be read and were left out" if summary.damaged else ""],
+        ["damaged", f"skipped {pluralize(summary.damaged, 'unreadable record')}" if summary.damaged else ""],
     )
 
 
@@ -134,15 +134,24 @@ def summary_json(summary: SessionSummary) -> dict[str, Any]:
 
 
 def describe_state(summary: SessionSummary) -> str:
-    failure = summary.latest.failure
-    return f"{summary.latest.state} ({failure.code})" if failure else str(summary.latest.state)
+    """Return the state in words, such as `completed` or `timed out`; a failed run has its code: `failed (loop)`."""
+    latest = summary.latest
+    state = latest.outcome.replace("_", " ")
+    return f"{state} ({latest.failure.code})" if latest.failure and latest.outcome is RunOutcome.FAILED else state
 
 
-STATE_COLORS = {SessionState.COMPLETED: "green", SessionState.ERROR: "red", SessionState.RUNNING: "cyan"}
+STATE_COLORS = {
+    RunOutcome.RUNNING: "cyan",
+    RunOutcome.COMPLETED: "green",
+    RunOutcome.FAILED: "red",
+    RunOutcome.TIMED_OUT: "red",
+    RunOutcome.CANCELLED: "yellow",
+    RunOutcome.INTERRUPTED: "yellow",
+}
 
 
 def _state_cell(summary: SessionSummary) -> StyledCell:
-    return StyledCell(describe_state(summary), STATE_COLORS.get(summary.latest.state))
+    return StyledCell(describe_state(summary), STATE_COLORS.get(summary.latest.outcome))
 
 
 def format_age(when: float, now: float) -> str:
@@ -210,7 +219,7 @@ def _format_attempt(attempt: Attempt) -> str:
 
 def _format_usage(usage: Usage) -> str:
     cost = f", ${usage.cost:.4f}" if usage.cost is not None else ""
-    return f"{usage.tokens:,} token{'s' * (usage.tokens != 1)}, {pluralize(usage.turns, 'turn')}{cost}"
+    return f"{pluralize(usage.tokens, 'token')}, {pluralize(usage.turns, 'turn')}{cost}"
 
 
 def _render_rows(*rows: list[str]) -> list[str]:
@@ -372,14 +381,27 @@ DEFAULT_LIMIT = 20
 MAX_NAMED = 5
 """Sessions named in the error for an unknown one."""
 NO_OUTPUT = "No output captured from this session."
-"""Name of a run without an agent, which has the engine's own prompt and tools."""
-"""The toolset whose defaults apply to a resumed session."""
+FAILED = RunOutcome.FAILED.value
 MAX_AGE = 100 * 365 * 86400.0
+
+
+class StateType(click.Choice[str]):
+    """A state by the name that lists show; `error`, its name in JSON, is accepted for `failed`."""
+
+    def __init__(self) -> None:
+        super().__init__([FAILED if state is SessionState.ERROR else state.value for state in SessionState])
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> SessionState:
+        shown = super().convert(FAILED if value == SessionState.ERROR else value, param, ctx)
+        return SessionState.ERROR if shown == FAILED else SessionState(shown)
+
 
 _session_argument = click.argument("session", type=TEXT, metavar="ID", shell_complete=complete_sessions)
 
 
 @click.group(
+    cls=CommandGroup,
+    similar={"export": "show ID --html", "open": "show ID --web", "delete": "prune", "rm": "prune", "ls": "list"},
     invoke_without_command=True,
     epilog=help_examples(
         "retinue sessions",
@@ -403,7 +425,7 @@ def sessions(ctx: click.Context, as_json: bool) -> None:
 @sessions.command(
     "list",
     epilog=help_examples(
-        "retinue sessions list --agent explorer --state error",
+        "retinue sessions list --agent explorer --state failed",
         "retinue sessions list --search retry",
         "retinue sessions list --tree",
     ),
@@ -420,9 +442,7 @@ def sessions(ctx: click.Context, as_json: bool) -> None:
 @click.option(
     "--agent", type=TEXT, metavar="NAME", shell_complete=complete_agents, help="Only sessions of this agent."
 )
-@click.option(
-    "--state", type=click.Choice([state.value for state in SessionState]), help="Only sessions in this state."
-)
+@click.option("--state", type=StateType(), help="Only sessions in this state.")
 @click.option("--search", type=TEXT, metavar="TEXT", help="Only with this text in a task, answer or tool call.")
 @click.option("--root", type=HOST_ID, metavar="ID", help="Only sessions of this conversation.")
 @click.option("--tree", "as_a_tree", is_flag=True, help="Show child runs below their parent runs.")
@@ -431,7 +451,7 @@ def list_sessions(
     limit: int,
     everything: bool,
     agent: str | None,
-    state: str | None,
+    state: SessionState | None,
     search: str | None,
     root: str | None,
     as_a_tree: bool,
@@ -439,9 +459,7 @@ def list_sessions(
 ) -> None:
     """List sessions, the last changed first. A ↳ marks child runs."""
     most = None if everything else limit
-    wanted = SessionFilter(
-        limit=most, root=root, agent=agent, state=SessionState(state) if state else None, text=search
-    )
+    wanted = SessionFilter(limit=most, root=root, agent=agent, state=state, text=search)
     retinue = Retinue()
 
     async def load() -> tuple[Sequence[SessionSummary], Sequence[str], int]:
@@ -455,7 +473,7 @@ def list_sessions(
     if as_json:
         print_json({"sessions": [summary_json(summary) for summary in found]})
     elif found:
-        print_lines([*render_list(found, time.time(), guides), *([f"… {left} more"] if left else [])])
+        print_lines([*render_list(found, time.time(), guides), *([f"… {left:,} more"] if left else [])])
     else:
         is_chosen = any((agent, state, search, root))
         print_hint(
@@ -666,7 +684,7 @@ def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, y
                     "freedBytes": done.freed_bytes,
                 }
             )
-        message = f"{done.thinned} thinned, {done.removed} removed, {done.skipped} left alone"
+        message = f"{done.thinned:,} thinned, {done.removed:,} removed, {done.skipped:,} skipped"
         print_hint(f"{message}, {format_size(done.freed_bytes)} freed.")
 
     anyio.run(prune_sessions)

@@ -14,6 +14,7 @@ import click
 from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_worktrees
 from retinue.cli.commands.sessions import MAX_AGE, format_age
+from retinue.cli.group import CommandGroup
 from retinue.cli.json_output import to_json
 from retinue.cli.options import TEXT, CommandRefusedError, DurationType, json_option
 from retinue.cli.printing import (
@@ -47,6 +48,8 @@ Outcome = TypeVar("Outcome")
 
 
 @click.group(
+    cls=CommandGroup,
+    similar={"apply": "merge", "delete": "discard", "diff": "show ID --patch", "ls": "list", "rm": "discard"},
     invoke_without_command=True,
     epilog=help_examples(
         'retinue run implementer "Fix the parser" --isolation worktree --allow-write',
@@ -81,7 +84,7 @@ def list_worktrees(everything: bool, as_json: bool) -> None:
         ]
         print_lines(render_table(rows, has_headings=True))
     else:
-        print_hint("There are no worktrees. Runs with `--isolation worktree` make them.")
+        print_hint("There are no worktrees. `retinue run … --isolation worktree` creates one.")
 
 
 def _render_row(record: Worktree, now: float) -> list[Cell]:
@@ -97,7 +100,7 @@ def _render_row(record: Worktree, now: float) -> list[Cell]:
 
 def _format_counts(record: Worktree) -> str:
     changes = record.changes
-    return f"{pluralize(changes.files, 'file')} +{changes.insertions} -{changes.deletions}" if changes else "-"
+    return f"{pluralize(changes.files, 'file')} +{changes.insertions:,} -{changes.deletions:,}" if changes else "-"
 
 
 @worktrees.command(epilog=help_examples("retinue worktrees show 1a2b3c4d", "retinue worktrees show 1a2b3c4d --patch"))
@@ -105,7 +108,10 @@ def _format_counts(record: Worktree) -> str:
 @click.option("--patch", is_flag=True, help="Print only the changes, as a patch.")
 @json_option
 def show(name: str, patch: bool, as_json: bool) -> None:
-    """Show a worktree and its changes. ID is the id of the session, or its first 8 digits."""
+    """Show a worktree and its changes.
+
+    ID is the id of the session, or at least its first 8 digits.
+    """
     retinue = Retinue()
     record = _find(retinue, name)
     if as_json:
@@ -134,9 +140,10 @@ def show(name: str, patch: bool, as_json: bool) -> None:
 @json_option
 @for_users_only
 def merge(name: str, as_json: bool) -> None:
-    """Apply the changes of a worktree to your files and remove it. ID is the id of the session.
+    """Apply the changes of a worktree to your files and remove it.
 
-    All changes are applied, or none. Nothing is committed: look at them with `git diff`.
+    ID is the id of the session, or at least its first 8 digits. All changes are applied, or none. Nothing is
+    committed: inspect the changes with `git diff`.
     """
     retinue = Retinue()
     record = _find_idle(retinue, name)
@@ -154,7 +161,10 @@ def merge(name: str, as_json: bool) -> None:
 @click.pass_context
 @for_users_only
 def discard(ctx: click.Context, name: str, yes: bool) -> None:
-    """Delete a worktree with its branch and its changes. ID is the id of the session."""
+    """Delete a worktree with its branch and its changes.
+
+    ID is the id of the session, or at least its first 8 digits.
+    """
     retinue = Retinue()
     record = _find_idle(retinue, name)
     print_hint(f"To delete: {record.path}, branch {record.branch}, {_format_counts(record)}.")
@@ -170,7 +180,7 @@ def discard(ctx: click.Context, name: str, yes: bool) -> None:
     "--older-than",
     type=DurationType(0, MAX_AGE),
     metavar="TIME",
-    help="Also delete those with changes that were made more than TIME ago.",
+    help="Also delete worktrees with changes that were created more than TIME ago.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
@@ -179,8 +189,9 @@ def discard(ctx: click.Context, name: str, yes: bool) -> None:
 def prune(ctx: click.Context, older_than: float | None, yes: bool, as_json: bool) -> None:
     """Remove worktrees that are not needed any more.
 
-    Those of interrupted runs are committed on their branch, or removed if nothing was changed. Those whose changes
-    are on another branch are removed. Changes that are nowhere else are kept, unless --older-than is given.
+    Removes worktrees without changes, and those whose changes are also on another branch. Commits the changes of
+    interrupted runs to the branch of their worktree. Changes that are nowhere else are kept, unless --older-than is
+    given.
     """
     retinue = Retinue()
     store, before = retinue.worktrees, time.time() - (older_than or 0.0)
@@ -204,9 +215,12 @@ def prune(ctx: click.Context, older_than: float | None, yes: bool, as_json: bool
             kept.append(closed)
     if as_json:
         print_json({"removed": [each.session for each in removed], "kept": [each.session for each in kept]})
-    print_hint(f"{len(removed)} removed, {len(kept)} kept.")
+    print_hint(f"{len(removed):,} removed, {len(kept):,} kept.")
     if kept:
-        print_tip("`retinue worktrees merge ID` applies the changes of one, `discard ID` deletes it.")
+        print_tip(
+            "`retinue worktrees merge ID` applies the changes of a worktree, "
+            "`retinue worktrees discard ID` deletes them with it."
+        )
 
 
 def _close_interrupted(retinue: Retinue, record: Worktree) -> Worktree:
