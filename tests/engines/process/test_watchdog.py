@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.kills import kill_busy_parent
+from tests.support.ordinary_user import as_ordinary_user
 from tests.support.processes import assert_nothing_left_open, python, read_all, read_lines, shell
 
 from retinue.engines.base import EngineError
@@ -20,7 +21,7 @@ from retinue.engines.process.linux_tree import has_marker
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, detect_containment
 from retinue.model.errors import ErrorCode
 from retinue.model.results import ProcessEnd
-from retinue.support.linux_processes import list_processes, read_environ
+from retinue.support.linux_processes import list_processes, read_environ, read_process
 from retinue.support.run_processes import CHILD_VARIABLE, INSTANCE_VARIABLE
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
@@ -135,6 +136,54 @@ async def test_frozen_watchdog_is_replaced(monkeypatch):
             async with open_child(shell("true"), supervisor):
                 pytest.fail("it started")
         assert caught.value.failure.reason == "watchdog_lost"
+
+
+@LINUX
+async def test_orphans_are_reaped_while_a_dead_child_is_not_released(kind, watch):
+    script = "exec 3<&0; for i in 1 2 3; do setsid sh -c 'echo $$; read x' <&3 & done; sleep 1000 & echo $!; wait $!"
+    async with (
+        ProcessSupervisor(max_containment=kind) as supervisor,
+        open_child(shell(script, stdin=StdinMode.PIPE), supervisor) as process,
+    ):
+        orphans = [watch(number) for number in await read_lines(process, 4)]
+        os.kill(process.pid, signal.SIGKILL)
+        assert await process.wait() == ProcessEnd(signal=9)
+        for orphan in orphans:
+            os.kill(orphan.pid, signal.SIGKILL)
+            assert orphan.ends()
+        for _ in range(2):  # the watchdog has reaped what ended before the first when it starts the second
+            async with open_child(shell("true"), supervisor) as other:
+                assert await other.wait() == ProcessEnd(code=0)
+        assert [read_process(orphan.pid) for orphan in orphans] == [None] * 4
+        child = read_process(process.pid)
+        assert child and child.is_dead
+
+
+UNREADABLE = """
+import json, os, sys
+import anyio
+from tests.support.ordinary_user import drop_rights
+from tests.support.processes import read_all, shell
+from retinue.engines.process import child, supervisor
+from retinue.support.run_processes import is_run_process
+
+async def main():
+    drop_rights()
+    sys.executable = "/usr/bin/python3"
+    async with supervisor.ProcessSupervisor() as started:
+        script = f"cat /proc/{started.watchdog_pid}/environ /proc/{started.watchdog_pid}/mem 2>&1; cat /proc/self/comm"
+        async with child.open_child(shell(script), started) as process:
+            output = (await read_all(process)).decode().splitlines()
+            is_readable = os.access(f"/proc/{started.watchdog_pid}/environ", os.R_OK)
+            print(json.dumps([is_readable, is_run_process(process.pid), len(output), output[-1]]))
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.skipif(not os.access("/usr/bin/python3", os.X_OK), reason="no interpreter that every user may run")
+def test_watchdog_of_an_ordinary_user_cannot_be_read_by_its_children():
+    assert as_ordinary_user(UNREADABLE) == [False, True, 3, "cat"]
 
 
 async def test_watchdog_gets_no_environment_of_its_parent(monkeypatch):

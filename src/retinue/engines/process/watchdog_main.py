@@ -60,6 +60,7 @@ DEFAULT_SIGNALS = (*IGNORED_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ)
 EXEC_FAILED_CODE = 127
 """Exit code of a fork that could not execute its program."""
 PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
 PR_SET_CHILD_SUBREAPER = 36
 SYS_CLONE3 = 435
 """Number of clone3 on every architecture."""
@@ -186,10 +187,14 @@ class Watchdog:
         self.reap_orphans()
 
     def reap_orphans(self) -> None:
-        """Reap exited orphans. Those behind a child that is not released yet in the kernel's list wait for that."""
+        """Reap exited orphans. The pid of a child is kept until its release."""
         held = {child.pid for child in self.children.values()}
         try:
-            while (end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and end.si_pid not in held:
+            while end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if end.si_pid in held:
+                    # It hides those behind it in the kernel's list.
+                    reap_each(list_children() - held)
+                    return
                 os.waitpid(end.si_pid, 0)
         except ChildProcessError:
             pass
@@ -206,6 +211,24 @@ class Watchdog:
         if os.waitpid(child.pid, os.WNOHANG)[0] == 0:
             os.kill(child.pid, signal.SIGKILL)
         self.reap_orphans()
+
+
+def list_children() -> set[int]:
+    """Return the pids of all children of this process, dead ones included."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
+            return set(map(int, file.read().split()))
+    except OSError:  # the kernel was built without this file
+        return {pid for pid, fields in read_table().items() if int(fields[1]) == os.getpid()}
+
+
+def reap_each(pids: set[int]) -> None:
+    """Reap those of these children that have exited."""
+    for pid in pids:
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
 
 
 def read_request(file: int) -> Request:
@@ -256,6 +279,8 @@ def become_program(request: Request, streams: list[int], failure: int) -> NoRetu
         os.chdir(request["cwd"])
         if request["sandbox"] is not None:
             stage = "sandbox"
+            # Its files in /proc are root's otherwise, and a user namespace is made by writing to them.
+            libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
             __import__("landlock").apply_sandbox(request["sandbox"])
         stage = "exec"
         execute(request)
@@ -316,11 +341,17 @@ def kill_descendants(cgroup: str, timeout: float) -> None:
 
 def list_descendants() -> dict[int, list[bytes]]:
     """Return the live descendants of this process, with their fields in /proc/PID/stat after the name."""
-    table = {int(name): read_stat(name) for name in os.listdir("/proc") if name.isdecimal()}
+    table = read_table()
     members = {os.getpid()}
-    while more := {pid for pid, fields in table.items() if fields and int(fields[1]) in members} - members:
+    while more := {pid for pid, fields in table.items() if int(fields[1]) in members} - members:
         members |= more
     return {pid: table[pid] for pid in members - {os.getpid()} if table[pid][0] not in b"ZXx"}
+
+
+def read_table() -> dict[int, list[bytes]]:
+    """Return all processes, each with its fields in /proc/PID/stat after the name."""
+    pids = [name for name in os.listdir("/proc") if name.isdecimal()]
+    return {int(pid): fields for pid in pids if (fields := read_stat(pid))}
 
 
 def kill_listed(processes: dict[int, list[bytes]]) -> None:
@@ -376,5 +407,7 @@ def main(parent: str, timeout: str, cgroup: str) -> None:
     for number in IGNORED_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # What it holds for its children, such as keys in their environment, is closed to them.
+    libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
     Watchdog(int(parent)).run()
     kill_descendants(cgroup, float(timeout))
