@@ -101,7 +101,7 @@ def main() -> None:
         seed=chosen.seed,
         minutes=chosen.minutes,
         python=platform.python_version(),
-        system=f"{platform.system()} {platform.release()}",
+        system=f"{platform.system()} {platform.release().partition('-')[0]}",
         cores=os.cpu_count() or 1,
         user=_user_name(),
         containment=detect_containment()[0],

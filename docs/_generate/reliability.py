@@ -97,7 +97,9 @@ def _counts(row: SectionResult) -> tuple[int, ...]:
 
 
 def _figures(row: SectionResult) -> str:
-    return ", ".join(f"{name}: {value}" for name, value in row.figures.items())
+    return ", ".join(
+        f"{name}: {value if isinstance(value, str) else f'{value:,.10g}'}" for name, value in row.figures.items()
+    )
 
 
 def summary_block() -> str:
