@@ -188,8 +188,6 @@ def _become_user(name: str) -> None:
         return
     if os.geteuid() != 0:
         sys.exit(f"error: --user {name}: only root can become another user; run it as {name} instead")
-    home = tempfile.mkdtemp(prefix="retinue-chaos-home-")
-    os.chown(home, user.pw_uid, user.pw_gid)
     rights = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--bounding-set=-all"]
     rights += ["--inh-caps=-all", "--ambient-caps=-all"]
     # What this process may read, the processes it starts may not.
@@ -200,7 +198,7 @@ def _become_user(name: str) -> None:
             f"error: --user {name}: {name} cannot run {sys.executable} in {Path.cwd()}. Copy the repository to a "
             f"folder that {name} can read, and run `make .venv/.dev PYTHON=/usr/bin/python3` there."
         )
-    os.environ |= {"HOME": home}
+    os.environ |= {"HOME": user.pw_dir}
     os.execvp(probe[0], ["setpriv", *rights, sys.executable, "-m", "chaos", *sys.argv[1:]])
 
 
