@@ -363,3 +363,9 @@ def test_unknown_command_of_a_group_gets_a_suggestion(cli, typed, suggested):
 def test_summaries_of_a_group_are_not_cut(cli, group):
     _, commands = cli(group, "--help", COLUMNS="80").stdout.split("Commands:")
     assert "..." not in commands
+
+
+def test_color_after_the_command_is_refused_with_its_place(cli):
+    refused = cli("doctor", "--color", "never")
+    assert refused.exit_code == 2
+    assert "tip: Write --color before the command: `retinue --color never sessions`.\n" in refused.stderr

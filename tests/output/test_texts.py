@@ -83,6 +83,7 @@ def test_first_prose_line_skips_headings_and_marks(text, line):
             "It reads several files, e.g. the log and v1.2.3 of it",
         ),
         ("Was it (really a long question?) Yes.", "Was it (really a long question?)"),
+        ("It is in **`views.py:12`** and *[a link](http://x.example)*.", "It is in views.py:12 and a link."),
         ("", ""),
     ],
 )

@@ -20,6 +20,9 @@ from retinue.model.results import REFUSED_EXIT_CODE
 from retinue.support.own_process import DEBUG_VARIABLE
 from retinue.toolsets.base import ToolResult
 
+COLOR_OPTION = "--color"
+"""An option of `retinue` that is often written after the command."""
+
 EXIT_FAILED = 1
 
 
@@ -95,3 +98,5 @@ def _print_error(error: Exception, sentence: str) -> None:
     print_error(sentence)
     for hint in getattr(error, "hints", ()):
         print_tip(hint)
+    if isinstance(error, click.NoSuchOption) and error.option_name == COLOR_OPTION:
+        print_tip(f"Write {COLOR_OPTION} before the command: `retinue {COLOR_OPTION} never sessions`.")

@@ -100,10 +100,16 @@ def first_prose_sentence(text: str) -> str:
     return line[: end.end()] if end else line
 
 
+MAX_NESTED_MARKS = 2
+"""Marks inside each other that are removed, such as code in bold."""
+
+
 def strip_marks(line: str) -> str:
     """Return a line of Markdown without list marks, emphasis, code marks and addresses of links."""
     plain = compile_pattern(_LINE_START).sub("", line, count=1)
-    return compile_pattern(_MARK).sub(lambda match: match[2] or match[3], plain).strip()
+    for _ in range(MAX_NESTED_MARKS):
+        plain = compile_pattern(_MARK).sub(lambda match: match[2] or match[3], plain)
+    return plain.strip()
 
 
 def _iter_prose(lines: list[str]) -> Iterator[str]:

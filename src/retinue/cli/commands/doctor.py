@@ -238,7 +238,11 @@ def _list_problems(
         # A setting that a project's file may not set is not the user's mistake.
         if problem.source == "environment" or problem.source.startswith(mine):
             text = format_setting_problem(problem)
-            yield f"{text}{'' if text.endswith('?') else '.'} Fix the setting there."
+            yield f"{text}{'' if text.endswith('?') else '.'} Change or remove it in {_name_source(problem.source)}."
+
+
+def _name_source(source: str) -> str:
+    return "your environment" if source == "environment" else source
 
 
 def list_hosts_without_engine(retinue: Retinue, hosts: Iterable[HostInstallation]) -> Iterator[str]:

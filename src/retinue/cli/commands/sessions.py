@@ -381,19 +381,21 @@ DEFAULT_LIMIT = 20
 MAX_NAMED = 5
 """Sessions named in the error for an unknown one."""
 NO_OUTPUT = "No output captured from this session."
-FAILED = RunOutcome.FAILED.value
 MAX_AGE = 100 * 365 * 86400.0
 
 
 class StateType(click.Choice[str]):
-    """A state by the name that lists show; `error`, its name in JSON, is accepted for `failed`."""
+    """A state by the word that lists show; `error`, as JSON has it, is any run that did not complete."""
 
     def __init__(self) -> None:
-        super().__init__([FAILED if state is SessionState.ERROR else state.value for state in SessionState])
+        super().__init__([outcome.replace("_", "-") for outcome in RunOutcome])
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> SessionState:
-        shown = super().convert(FAILED if value == SessionState.ERROR else value, param, ctx)
-        return SessionState.ERROR if shown == FAILED else SessionState(shown)
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> RunOutcome | SessionState:
+        if value == SessionState.ERROR:
+            return SessionState.ERROR
+        return RunOutcome(super().convert(str(value).replace("_", "-"), param, ctx).replace("-", "_"))
 
 
 _session_argument = click.argument("session", type=TEXT, metavar="ID", shell_complete=complete_sessions)
@@ -451,7 +453,7 @@ def list_sessions(
     limit: int,
     everything: bool,
     agent: str | None,
-    state: SessionState | None,
+    state: RunOutcome | SessionState | None,
     search: str | None,
     root: str | None,
     as_a_tree: bool,
@@ -459,7 +461,14 @@ def list_sessions(
 ) -> None:
     """List sessions, the last changed first. A ↳ marks child runs."""
     most = None if everything else limit
-    wanted = SessionFilter(limit=most, root=root, agent=agent, state=state, text=search)
+    wanted = SessionFilter(
+        limit=most,
+        root=root,
+        agent=agent,
+        state=state if isinstance(state, SessionState) else None,
+        outcome=state if isinstance(state, RunOutcome) else None,
+        text=search,
+    )
     retinue = Retinue()
 
     async def load() -> tuple[Sequence[SessionSummary], Sequence[str], int]:
