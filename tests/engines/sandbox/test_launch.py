@@ -48,6 +48,13 @@ async def test_workspace_reads_and_writes_the_working_directory_and_temporary_fi
 
 
 @EVERY_MECHANISM
+async def test_settings_of_the_kernel_cannot_be_changed(name, home):
+    # Not by root either, to whom the kernel gives them without capabilities. Nothing is written if it can be opened.
+    script = "(: >> /proc/sys/kernel/core_pattern) 2>/dev/null && echo opened; echo done"
+    assert await run_script(script, make_policy(support=SUPPORTS[name]), home / "work", home=home) == "done\n"
+
+
+@EVERY_MECHANISM
 async def test_keys_state_and_other_folders_of_the_home_are_out_of_reach(name, home):
     script = (
         f"cat {home}/.ssh/id_ed25519 {home}/state/sessions/one {home}/data/table; ls {home}; "

@@ -10,6 +10,11 @@ from retinue.engines.sandbox.mechanisms import NAMESPACES
 
 TEMPORARY_FOLDER = "/tmp"  # noqa: S108 - inside the sandbox, a folder of its own
 _HIDE_FILE = "/dev/null"
+KERNEL_PATHS = (
+    "/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/scsi", "/proc/acpi",
+    "/proc/mtrr", "/proc/pressure",
+)  # fmt: skip
+"""Settings of the kernel. Root may change them without capabilities: `core_pattern` names a program that it runs."""
 
 
 def build_command(
@@ -41,6 +46,8 @@ def build_command(
 
 
 def _system_arguments() -> Iterator[str]:
+    for path in filter(os.path.exists, KERNEL_PATHS):
+        yield from ("--ro-bind", path, path)
     for path in (*SYSTEM_PATHS, "/sys"):
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
