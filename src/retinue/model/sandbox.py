@@ -26,8 +26,8 @@ def strictest_mode(modes: Iterable[SandboxMode | None]) -> SandboxMode:
     return max((mode for mode in modes if mode is not None), key=SANDBOX_MODES.index, default=SandboxMode.OFF)
 
 
-PROTECTED_GIT_NAMES = frozenset({"hooks", "config", "config.worktree", "info"})
-"""Entries of a git folder that make git execute programs: read-only in every sandbox."""
+PROTECTED_GIT_NAMES = frozenset({"hooks", "config", "config.worktree", "info", "commondir", "gitdir"})
+"""Entries of a git folder that make git execute programs, themselves or in a folder they name: never writable."""
 
 
 class SandboxMechanism(StrEnum):

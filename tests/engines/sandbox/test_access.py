@@ -105,6 +105,38 @@ def test_file_that_names_the_repository_of_another_gives_no_right_to_it(tmp_path
     assert not find_git_folders(str(tmp_path / "work")).is_linked
 
 
+@pytest.mark.parametrize("own", ["work/fake", "work"])
+def test_planted_git_folder_in_the_working_directory_opens_no_other_folder(own, tmp_path):
+    make(tmp_path, "work/fake", "objects", "worktrees")
+    (tmp_path / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / "work/.git").write_text(f"gitdir: {tmp_path}/{own}\n")
+    (tmp_path / own / "commondir").write_text(f"{tmp_path}\n")
+    (tmp_path / own / "gitdir").write_text(f"{tmp_path}/work/.git\n")
+    access = compute_access(policy(), str(tmp_path / "work"), {"HOME": str(tmp_path / "home")})
+    assert access.write == (f"{tmp_path}/work",)
+
+
+def test_git_folders_of_submodules_and_other_working_trees_are_protected(linked, tmp_path):
+    common = tmp_path / "main/.git"
+    make(common, "modules/libs/parser/modules/inner", "modules/libs/parser/hooks")
+    for name in ("modules/libs/parser", "modules/libs/parser/modules/inner"):
+        (common / name / "HEAD").write_text("ref: refs/heads/main\n")
+        (common / name / "config").write_text("[core]\n")
+    access = compute_access(policy(), str(tmp_path / "main"), {"HOME": str(tmp_path / "home")})
+    inside = {path.removeprefix(f"{common}/") for path in access.protected}
+    assert inside == {
+        "config", "hooks", "info", "modules/libs/parser/config", "modules/libs/parser/hooks",
+        "modules/libs/parser/modules/inner/config", "worktrees/linked/commondir", "worktrees/linked/gitdir",
+    }  # fmt: skip
+
+
+def test_too_many_git_folders_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(access_module, "MAX_GIT_FOLDERS", 4)
+    make(tmp_path, "work/.git", *(f"work/.git/modules/{number}" for number in range(4)))
+    with pytest.raises(SandboxAccessError, match="more than 4 folders"):
+        compute_access(policy(), str(tmp_path / "work"), {"HOME": str(tmp_path / "home")})
+
+
 def test_installation_of_a_package_is_its_outermost_node_modules(tmp_path):
     make(tmp_path, "lib/node_modules/pi/node_modules/x", "bin")
     script = tmp_path / "lib/node_modules/pi/node_modules/x/cli.js"

@@ -86,3 +86,44 @@ def test_repository_with_too_many_hooks_is_refused(repository):
         (repository / f".git/hooks/{number}").touch()
     with pytest.raises(TooManyFilesError):
         GitGuard(str(repository))
+
+
+def test_folder_that_leads_elsewhere_is_removed_and_nothing_is_restored_through_it(repository, tmp_path_factory):
+    before = content(repository)
+    elsewhere = tmp_path_factory.mktemp("home")
+    (elsewhere / "config").write_text("Host example.org\n")
+    (elsewhere / "hooks").mkdir()
+    (elsewhere / "hooks/mine").write_text("mine")
+    guard = GitGuard(str(repository))
+    git = repository / ".git"
+    git.rename(repository / "moved")
+    git.symlink_to(elsewhere)
+    assert guard.restore()[0] == str(git)
+    assert content(repository) == {name: entry for name, entry in before.items() if name != ".git/objects"}
+    assert {path.name for path in elsewhere.iterdir()} == {"config", "hooks"}
+    assert (elsewhere / "config").read_text() == "Host example.org\n"
+    assert (elsewhere / "hooks/mine").read_text() == "mine"
+
+
+def test_another_common_folder_of_the_repository_or_a_working_tree_is_removed(repository):
+    for name in ("modules/libs/parser", "worktrees/other"):
+        (repository / ".git" / name).mkdir(parents=True)
+        (repository / ".git" / name / "HEAD").write_text("ref: refs/heads/main\n")
+    (repository / ".git/worktrees/other/commondir").write_text("../..\n")
+    before = content(repository)
+    guard = GitGuard(str(repository))
+    names = ["commondir", "modules/libs/parser/config", "modules/libs/parser/hooks/pre-commit"]
+    for name in (*names, "worktrees/other/commondir"):
+        path = repository / ".git" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("/evil\n")
+    assert guard.restore() == [f"{repository}/.git/{name}" for name in (*names, "worktrees/other/commondir")]
+    assert content(repository) == before
+
+
+def test_guard_of_missing_entries_leaves_the_others_alone(repository):
+    guard = GitGuard(str(repository), missing_only=True)
+    (repository / ".git/config").write_text("changed by the user meanwhile\n")
+    (repository / ".git/commondir").write_text("../evil\n")
+    assert guard.restore() == [f"{repository}/.git/commondir"]
+    assert (repository / ".git/config").read_text() == "changed by the user meanwhile\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,7 +31,8 @@ HOME_SECRETS = (
 SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/sudoers", "/etc/ssh")
 """Files of /etc that only root can read."""
 PROGRAM_FOLDERS = frozenset({"bin", "sbin", ".bin", "shims"})
-MAX_SUBMODULES = 256
+MAX_GIT_FOLDERS = 4096
+"""Folders that are searched for the git folders of submodules and linked working trees."""
 GIT_FILE_BYTES = 4096
 
 
@@ -128,8 +130,20 @@ class GitFolders(Struct, frozen=True):
     def folders(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(path for path in (self.own, self.common) if path))
 
+    def list_all(self) -> tuple[str, ...]:
+        """Return the folders, and those of submodules and of other linked working trees inside them.
+
+        Raises:
+            SandboxAccessError: there are too many.
+        """
+        return tuple(dict.fromkeys((*self.folders, *_list_inner_folders(self.common))))
+
     def list_protected(self, *, strict: bool) -> Iterator[str]:
-        """Yield the existing paths that must not be changed."""
+        """Yield the existing paths that must not be changed.
+
+        Raises:
+            SandboxAccessError: there are too many.
+        """
         if not self.entry:
             return
         if strict or not os.path.isdir(self.entry):
@@ -137,7 +151,7 @@ class GitFolders(Struct, frozen=True):
         if strict:
             yield from self.folders
             return
-        for folder in (*self.folders, *_list_submodules(self.common)):
+        for folder in self.list_all():
             yield from _existing(os.path.join(folder, name) for name in sorted(PROTECTED_GIT_NAMES))
 
 
@@ -154,9 +168,22 @@ def find_git_folders(root: str) -> GitFolders:
     if not own:
         return NO_GIT
     common = _read_git_path(os.path.join(own, "commondir"), own) or own
-    # Anyone can write a file that names the repository of another: only that one's own list is believed.
-    back = _read_git_path(os.path.join(own, "gitdir"), own)
-    return GitFolders(entry, own, common, is_linked=os.path.realpath(entry) == back)
+    return GitFolders(entry, own, common, is_linked=_is_linked(root, entry, own, common))
+
+
+def _is_linked(root: str, entry: str, own: str, common: str) -> bool:
+    """Return whether a repository has this working tree in its own list.
+
+    An agent can write a file that names the repository of another, and with it a git folder in its working directory
+    that names any folder as the common one. So only what lies in the common folder itself is believed.
+    """
+    is_listed = os.path.dirname(own) == os.path.join(common, "worktrees") and not _is_below(own, root)
+    is_repository = _is_git_folder(common) and os.path.isdir(os.path.join(common, "objects"))
+    return is_listed and is_repository and _read_git_path(os.path.join(own, "gitdir"), own) == os.path.realpath(entry)
+
+
+def _is_git_folder(path: str) -> bool:
+    return os.path.isfile(os.path.join(path, "HEAD"))
 
 
 def _read_git_path(file: str, base: str, prefix: str = "") -> str:
@@ -170,12 +197,30 @@ def _read_git_path(file: str, base: str, prefix: str = "") -> str:
     return os.path.realpath(os.path.join(base, text.removeprefix(prefix).strip()))
 
 
-def _list_submodules(common: str) -> list[str]:
-    try:
-        with os.scandir(os.path.join(common, "modules")) as found:
-            return [entry.path for _, entry in zip(range(MAX_SUBMODULES), found, strict=False) if entry.is_dir()]
-    except OSError:
-        return []
+def _list_inner_folders(common: str) -> Iterator[str]:
+    """Yield the git folders of submodules, whose names may have slashes, and of linked working trees.
+
+    Raises:
+        SandboxAccessError: there are too many.
+    """
+    unseen = [os.path.join(common, name) for name in _INNER_FOLDERS] if common else []
+    for _ in range(MAX_GIT_FOLDERS):
+        if not unseen:
+            return
+        folder = unseen.pop()
+        if _is_git_folder(folder):
+            yield folder
+            unseen += [os.path.join(folder, name) for name in _INNER_FOLDERS]
+            continue
+        with suppress(OSError), os.scandir(folder) as found:
+            unseen += sorted(entry.path for entry in found if entry.is_dir(follow_symlinks=False))
+    raise SandboxAccessError(
+        f"{common} has more than {MAX_GIT_FOLDERS} folders of submodules and working trees. Nothing was started. "
+        "Remove those that are no longer used (`git worktree prune`)"
+    )
+
+
+_INNER_FOLDERS = ("modules", "worktrees")
 
 
 def _find_program_prefixes(search_path: str, private: Sequence[str]) -> Iterator[str]:

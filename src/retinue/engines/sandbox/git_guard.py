@@ -1,7 +1,7 @@
 """Keep a run from changing what makes git execute programs, where the mechanism of its sandbox cannot.
 
-Landlock alone cannot take a folder out of a writable one. So what git would execute is compared after the run, and
-what the run changed is restored and reported.
+Landlock alone cannot take a folder out of a writable one, and bubblewrap cannot protect what does not exist yet.
+So what git would execute is compared after the run, and what the run changed is restored and reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from retinue.config.directories import find_project_levels
 from retinue.engines.base import Emit, EngineError
-from retinue.engines.sandbox.access import find_git_folders
+from retinue.engines.sandbox.access import SandboxAccessError, find_git_folders
 from retinue.engines.sandbox.mechanisms import unavailable_failure
 from retinue.model.events import Notice
 from retinue.model.runs import RunSpec
@@ -52,18 +52,27 @@ class TooManyFilesError(Exception):
 class GitGuard:
     """The guarded entries of a repository's git folders as they were before a run."""
 
-    def __init__(self, cwd: str) -> None:
-        """Read them.
+    def __init__(self, cwd: str, *, missing_only: bool = False) -> None:
+        """Read them; with `missing_only` those that do not exist: the others cannot be changed.
 
         Raises:
             TooManyFilesError: there is more than can be kept.
+            SandboxAccessError: there are too many git folders.
         """
-        folders = find_git_folders(os.path.realpath(find_project_levels(Path(cwd))[-1])).folders
-        self._roots = tuple(Path(folder, name) for folder in folders for name in sorted(PROTECTED_GIT_NAMES))
+        git = find_git_folders(os.path.realpath(find_project_levels(Path(cwd))[-1]))
+        folders = [Path(folder) for folder in git.list_all()]
+        roots = [folder / name for folder in folders for name in sorted(PROTECTED_GIT_NAMES)]
+        if os.path.islink(git.entry) or os.path.isfile(git.entry):
+            roots.append(Path(git.entry))
+        self._roots = tuple(root for root in roots if not (missing_only and os.path.lexists(root)))
+        own = {Path(folder) for folder in git.folders}
+        self._parents = sorted(own.union(*(_list_between(folder, own) for folder in folders)))
         self._files = self._read()
 
     def restore(self) -> list[str]:
         """Restore what differs, and return the paths that did."""
+        # First: nothing may be compared or restored through a link, which can lead anywhere.
+        replaced = [path for path in self._parents if _remove_replaced(path)]
         try:
             now: Mapping[Path, GuardedFile] = self._read()
         except TooManyFilesError:
@@ -72,7 +81,7 @@ class GitGuard:
         for path in changed:
             with suppress(OSError):
                 _restore_file(path, self._files.get(path))
-        return [str(path) for path in changed]
+        return [str(path) for path in (*replaced, *changed)]
 
     def _read(self) -> dict[Path, GuardedFile]:
         found: dict[Path, GuardedFile] = {}
@@ -94,6 +103,21 @@ class GitGuard:
                     yield from (Path(folder, name) for name in names)
             elif os.path.lexists(root):
                 yield root
+
+
+def _list_between(folder: Path, tops: set[Path]) -> list[Path]:
+    """Return a folder and those around it up to the first of the others."""
+    parents = [folder, *folder.parents]
+    return parents[: next((number for number, path in enumerate(parents) if path in tops), 0)]
+
+
+def _remove_replaced(path: Path) -> bool:
+    """Remove what a run put in the place of a folder, and return whether it did."""
+    if not path.is_symlink() and (path.is_dir() or not path.exists()):
+        return False
+    with suppress(OSError):
+        path.unlink()
+    return True
 
 
 def _read_file(path: Path, limit: int) -> GuardedFile | None:
@@ -137,11 +161,15 @@ async def guard_git(spec: RunSpec, emit: Emit) -> AsyncIterator[None]:
     Raises:
         EngineError: the repository has more hooks than can be guarded (`unsupported`).
     """
-    if spec.sandbox.report.mechanism is not SandboxMechanism.LANDLOCK or not spec.sandbox.writes_cwd:
+    sandbox = spec.sandbox
+    if not sandbox.writes_cwd or sandbox.is_strict or sandbox.report.mechanism is SandboxMechanism.IN_PROCESS:
         yield
         return
+    missing_only = sandbox.report.mechanism is not SandboxMechanism.LANDLOCK
     try:
-        guard = await anyio.to_thread.run_sync(GitGuard, spec.cwd)
+        guard = await anyio.to_thread.run_sync(lambda: GitGuard(spec.cwd, missing_only=missing_only))
+    except SandboxAccessError as error:
+        raise EngineError(unavailable_failure(sandbox.mode, str(error))) from error
     except TooManyFilesError:
         why = (
             ".git/hooks and .git/info have too many files to be compared after the run, and Landlock "
