@@ -114,6 +114,7 @@ def _describe_pi(environ: Mapping[str, str]) -> EngineInfo:
         not_configured_reason=lambda: installation.not_configured_reason(environ),
         provider_variables=lambda models, provider: pi_providers.provider_variables(models, provider, environ),
         configured_variables=lambda: pi_providers.configured_variables(environ),
+        has_model=pi_providers.has_model,
         summary="the pi coding agent, with your models, extensions and login",
     )
 
@@ -137,6 +138,7 @@ def _describe_claude(environ: Mapping[str, str]) -> EngineInfo:
         not_installed_reason_with_key=lambda: installation.no_program_reason(environ),
         provider_variables=lambda _models, _provider: installation.provider_variables(environ),
         configured_variables=lambda: installation.provider_variables(environ),
+        has_model=installation.has_model,
         api_key_variable="ANTHROPIC_API_KEY",
         only_provider="anthropic",
         setting_sources={"none": (), "user": ("user",), "project": ("project",), "both": ("user", "project")},
@@ -163,6 +165,9 @@ def _describe_api(environ: Mapping[str, str], configured: Mapping[str, ProviderS
         not_configured_reason=lambda: providers.not_configured_reason(environ, servers),
         provider_variables=lambda models, provider: providers.provider_variables(models, provider, environ, servers),
         configured_variables=lambda: providers.configured_variables(environ, servers),
+        has_model=lambda model, provider, variables: (
+            providers.find_model_problem(model, provider, variables, servers) is None
+        ),
         find_model_problem=lambda model, provider, variables: providers.find_model_problem(
             model, provider, variables, servers
         ),

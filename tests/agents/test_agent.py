@@ -57,6 +57,8 @@ def test_profile_has_every_shared_field_of_the_agent():
         "extra_args": ("--verbose",),
         "environment": ("CI",),
         "output_schema": "{}",
+        "title": "The auditor",
+        "is_foreign": True,
         "isolation": "worktree",
         "sandbox": SandboxMode.STRICT,
         "timeout": 1.0,
@@ -120,9 +122,20 @@ def test_delegation_tool_in_a_list_requests_delegation():
     assert policy == ToolPolicy(allow=("read",), delegates=True)
 
 
-def test_restricted_delegation_stays_a_tool_pattern():
-    policy = Agent(name="a", tools=("Agent(explorer)",)).to_profile().tools
-    assert policy == ToolPolicy(allow=("subagent(explorer)",))
+def test_agents_named_by_delegation_tools_are_the_only_callable_ones():
+    policy = Agent(name="a", tools=("Read", "Agent(explorer, tester)", "Task(reviewer)")).to_profile().tools
+    named = ("explorer", "tester", "reviewer")
+    assert policy == ToolPolicy(allow=("read",), delegates=True, callable_agents=named)
+
+
+def test_allowed_subagents_narrow_those_that_tools_name():
+    agent = Agent(name="a", tools=("Agent(explorer, tester)",), allowed_subagents=("tester", "reviewer"))
+    assert agent.to_profile().tools.callable_agents == ("tester",)
+
+
+def test_denied_delegation_with_a_name_denies_that_agent_only():
+    policy = Agent(name="a", delegates=True, denied_tools=("Agent(explorer)", "bash")).to_profile().tools
+    assert policy == ToolPolicy(deny=("bash",), delegates=True, uncallable_agents=("explorer",))
 
 
 def test_tools_with_two_names_are_granted_once():

@@ -67,12 +67,12 @@ def test_invalid_tool_list_makes_the_file_unusable(tmp_path, write):
 
 def test_claude_denied_tools_are_removed_from_allowed_tools(read_header):
     agent = read_header("tools: Read, Bash, mcp__x__a", "disallowedTools: bash, mcp__*", origin=CLAUDE)
-    assert agent.to_profile().tools == ToolPolicy(allow=("read",))
+    assert agent.to_profile().tools == ToolPolicy(allow=(), optional=("read",))
 
 
 def test_claude_denied_pattern_restricts_an_allowed_tool(read_header):
     agent = read_header("tools: Read, Bash", "disallowedTools: Bash(rm:*)", origin=CLAUDE)
-    assert agent.to_profile().tools == ToolPolicy(allow=("read", "bash"), deny=("bash(rm:*)",))
+    assert agent.to_profile().tools == ToolPolicy(allow=(), optional=("read", "bash"), deny=("bash(rm:*)",))
 
 
 def test_denying_a_delegation_tool_denies_its_other_name(read_header):

@@ -141,11 +141,21 @@ def test_nul_in_the_text_is_refused_with_its_line(tmp_path):
     assert read_agent(path, USER) == Diagnostic(str(path), "contains a NUL byte; it is not a text file", 4)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["../x", "a/b", ".", "..", "-rf", "x" * 65, "a\u200bb", "\u202eabc", "cafe\u0301", "café", "a:b", "$(id)", "a;b"],
-)
-def test_agent_name_that_is_a_path_or_markup_is_refused(tmp_path, write, name):
+FOLDED_NAMES = {
+    "../x": "x", "a/b": "a-b", "-rf": "rf", "cafe\u0301": "cafe", "café": "cafe", "a:b": "a-b", "$(id)": "id",
+    "a;b": "a-b", "FP&A Analyst": "fp-a-analyst", "SRE (Site Reliability Engineer)": "sre-site-reliability-engineer",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", FOLDED_NAMES)
+def test_title_becomes_a_name_without_path_and_markup(tmp_path, write, title):
+    found = read_agent(write(tmp_path / "x.md", f'name: "{title}"'), USER)
+    assert isinstance(found, Agent)
+    assert (found.name, found.title) == (FOLDED_NAMES[title], title)
+
+
+@pytest.mark.parametrize("name", [".", "..", "x" * 65, "a\u200bb", "\u202eabc", "\u0435xplorer", "日本語"])
+def test_name_that_is_invisible_too_long_or_looks_like_another_is_refused(tmp_path, write, name):
     found = read_agent(write(tmp_path / "x.md", f'name: "{name}"'), USER)
     assert isinstance(found, Diagnostic)
     assert found.text.startswith(f"the name {name!a} is invalid")

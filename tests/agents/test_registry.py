@@ -51,7 +51,10 @@ def test_agents_are_found_in_every_folder_of_the_user(registry, scratch_home, re
     assert (found.layer, found.source, found.level) == (SourceLayer.USER, str(path), None)
 
 
-@pytest.mark.parametrize("folder", [folder for folder, _ in PROJECT_FOLDERS])
+MARKDOWN_FOLDERS = [folder for folder, dialect in PROJECT_FOLDERS if dialect is not AgentDialect.CODEX]
+
+
+@pytest.mark.parametrize("folder", MARKDOWN_FOLDERS)
 def test_agents_are_found_in_every_folder_of_a_project(registry, repository, write, folder):
     path = write(repository / folder / "ours.md", HARMLESS)
     found = registry.for_directory(repository).find("ours")
@@ -63,7 +66,7 @@ def test_earlier_folders_have_precedence(registry, scratch_home, repository, wri
     for folder in reversed(USER_FOLDERS):
         write(scratch_home / folder / "x.md", HARMLESS, body=folder)
         assert body(registry, repository, "x") == folder
-    for folder, _ in reversed(PROJECT_FOLDERS):
+    for folder in reversed(MARKDOWN_FOLDERS):
         write(repository / folder / "x.md", HARMLESS, body=folder)
         assert body(registry, repository, "x", project_agents="allow") == folder
 

@@ -31,8 +31,7 @@ GOOD: dict[str, dict[str, Any]] = {
             "You are an expert in API design.\n\n**Your process:**\n1. Read the contract.\n"
             "2. Compare it with the last release."
         ),
-        "tools": ("Glob", "Grep", "LS", "Read", "WebFetch", "WebSearch"),
-        "optional_tools": ("TodoWrite", "BashOutput", "KillBash"),
+        "tools": ("Glob", "Grep", "LS", "Read", "WebFetch", "TodoWrite", "WebSearch", "BashOutput", "KillBash"),
         "model": "sonnet",
         "color": "red",
         "notices": [(3, COLON)],
@@ -59,7 +58,8 @@ GOOD: dict[str, dict[str, Any]] = {
         "model": "haiku",
         "load_skills": ("pdf-tools", "changelog"),
         "max_turns": 12,
-        "unknown": ("permissionMode", "hooks"),
+        "readonly": True,
+        "unknown": ("hooks",),
     },
     "claude-block-description.md": {
         "name": "test-automator",
@@ -77,6 +77,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "description": "Reviews code 🔍 for quality",
         "body": "Review it.",
         "tools": ("Read",),
+        "title": "Code Reviewer",
         "notices": [(2, "name: 'Code Reviewer' is not a valid name; the agent is named 'code-reviewer'")],
     },
     "claude-unindented.md": {
@@ -269,6 +270,10 @@ def origin(file: str) -> AgentSource:
 def test_real_world_file_is_read_as_intended(file):
     path, fields = FILES / file, dict(GOOD[file])
     notices = tuple(Diagnostic(str(path), text, line) for line, text in fields.pop("notices", ()))
+    if origin(file).dialect is AgentDialect.CLAUDE:
+        fields["is_foreign"] = True
+        if "tools" in fields:
+            fields |= {"tools": (), "optional_tools": fields["tools"]}
     assert read_agent(path, origin(file)) == Agent(
         **fields,
         layer=SourceLayer.USER,

@@ -20,7 +20,7 @@ def project(place):
     folder.mkdir(parents=True)
     (folder / "fixer.md").write_text(FIXER)
     (folder / "tester.md").write_text("---\nname: tester\ndescription: Ours\ntools: read\n---\nTest.\n")
-    (folder / "broken.md").write_text("---\nname: [no\n---\n")
+    (folder / "broken.md").write_text("---\nname: broken\nreadonly: maybe\n---\n")
     return place
 
 

@@ -99,7 +99,7 @@ def test_ignored_setting_of_a_project_is_a_notice_of_the_run(cli, place):
     (place / ".pi").mkdir()
     file = place / ".pi" / "settings.json"
     file.write_text('{"subagents": {"looping_tool_count": 0}}')
-    _, (answer,) = delegate(cli, script=[{"say": "done"}])
+    _, (answer,) = delegate(cli, script=[{"say": "Here it is."}])
     report = json.loads(cli("sessions", "show", answer["details"]["sessionIds"][0], "--json").stdout)["report"]
     assert report["notices"] == [f"{file}: looping_tool_count = 0 would raise a limit (5); ignored"]
     assert report["limits"]["loopCount"] == 5

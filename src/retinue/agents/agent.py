@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import lru_cache
 
@@ -14,7 +14,7 @@ from msgspec.structs import force_setattr
 
 from retinue.model.agents import AgentProfile, AgentSettings, ToolPolicy
 from retinue.model.runs import Secret, ToolFunction
-from retinue.model.tool_names import is_delegation, is_known, is_pattern, to_pi_names
+from retinue.model.tool_names import is_delegation, is_known, is_pattern, split_pattern, to_pi_names
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -70,6 +70,8 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
     """The most its own children may have; None: what it has itself."""
     delegates: bool = False
     """Requests the delegation tools; so does naming one in `tools`."""
+    allowed_subagents: tuple[str, ...] | None = None
+    """The only agents it may delegate to; so does a pattern in `tools`: `Agent(explorer, tester)`."""
 
     api_key: Secret | None = None
     persona: str = ""
@@ -138,14 +140,19 @@ def _make_tool_policy(agent: Agent) -> ToolPolicy:
     """Return the tool fields in pi's names; a delegation tool in a list requests delegation."""
     tools = None if agent.tools is None else tuple(tool for tool in agent.tools if isinstance(tool, str))
     requested = (*(tools or ()), *agent.optional_tools)
+    callable_agents = agent.allowed_subagents
+    if named := [*_list_named_agents(requested)]:
+        callable_agents = tuple(name for name in named if callable_agents is None or name in callable_agents)
     return ToolPolicy(
         allow=None if tools is None else _without_delegation(tools),
-        deny=to_pi_names(agent.denied_tools),
+        deny=to_pi_names(name for name in agent.denied_tools if not (is_delegation(name) and is_pattern(name))),
         optional=_without_delegation(agent.optional_tools),
         readonly=agent.readonly,
         nothing=agent.no_tools,
         grants=None if agent.grants is None else to_pi_names(agent.grants),
-        delegates=agent.delegates or any(_is_plain_delegation(name) for name in requested),
+        delegates=agent.delegates or any(is_delegation(name) for name in requested),
+        callable_agents=callable_agents,
+        uncallable_agents=tuple(_list_named_agents(agent.denied_tools)),
     )
 
 
@@ -176,9 +183,12 @@ def is_valid_name(name: str) -> bool:
 
 
 def _without_delegation(names: tuple[str, ...]) -> tuple[str, ...]:
-    return to_pi_names(name for name in names if not _is_plain_delegation(name))
+    return to_pi_names(name for name in names if not is_delegation(name))
 
 
-def _is_plain_delegation(name: str) -> bool:
-    # `Agent(explorer)` restricts which agents may be called: it stays a pattern for the tool policy.
-    return is_delegation(name) and not is_pattern(name)
+def _list_named_agents(tools: Iterable[str]) -> Iterator[str]:
+    """Yield the agents that patterns such as `Agent(explorer, tester)` name."""
+    for tool in tools:
+        _, pattern = split_pattern(tool)
+        if pattern is not None and is_delegation(tool):
+            yield from (name.strip() for name in pattern.split(",") if name.strip())

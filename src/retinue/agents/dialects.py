@@ -17,14 +17,27 @@ from retinue.agents.fields import FieldReader, list_field_names
 from retinue.agents.parse import (
     HEADER_BYTES,
     AgentFileError,
+    AgentHeader,
     MarkdownDocument,
     decode_text,
     parse_header,
     read_bytes,
     split_frontmatter,
 )
-from retinue.model.tool_names import HOUSEKEEPING_TOOLS, is_covered, to_pi_name, to_pi_names
+from retinue.agents.translate import (
+    Translate,
+    convert_toml,
+    translate_claude,
+    translate_codex,
+    translate_copilot,
+    translate_cursor,
+    translate_gemini,
+    translate_header,
+    translate_opencode,
+)
+from retinue.model.tool_names import is_covered, is_delegation, to_pi_name, to_pi_names
 
+_UNUSABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _SLUG_RULE = "a-z, 0-9, _ and - (max 64, starting with a letter or digit)"
 
@@ -43,6 +56,16 @@ class AgentDialect(Enum):
     """Markdown agents among other markdown files."""
     PROMPT = "prompt"
     """Markdown agents among prompt templates."""
+    GEMINI = "gemini"
+    """Markdown of Gemini CLI."""
+    COPILOT = "copilot"
+    """Markdown of GitHub Copilot and VS Code, mostly called `NAME.agent.md`."""
+    OPENCODE = "opencode"
+    """Markdown of opencode."""
+    CURSOR = "cursor"
+    """Markdown of Cursor."""
+    CODEX = "codex"
+    """TOML of Codex."""
     FOLDER = "folder"
     """A folder with `AGENTS.md` and `config.yaml`, called by the folder's name."""
 
@@ -52,15 +75,25 @@ class DialectRules(Struct, frozen=True, kw_only=True):
 
     required_fields: tuple[frozenset[str], ...] = ()
     """A file is an agent if its header has a field of each set; without sets, every file but a README is one."""
-    subtracts_denied: bool = False
-    """Whether an agent may have both tool lists: denied tools are removed from the allowed ones."""
+    translate: Translate | None = None
+    """For files of other tools: what turns their keys into ours.
+
+    Their tools, models and skills are optional, they need a header, and may have both tool lists: denied tools are
+    removed from the allowed ones.
+    """
     has_subfolders: bool = False
     """Whether files in subfolders are read, too."""
+    suffixes: tuple[str, ...] = (".md", ".markdown")
 
 
 DIALECT_RULES: Mapping[AgentDialect, DialectRules] = {
     AgentDialect.MARKDOWN: DialectRules(),
-    AgentDialect.CLAUDE: DialectRules(subtracts_denied=True, has_subfolders=True),
+    AgentDialect.CLAUDE: DialectRules(translate=translate_claude, has_subfolders=True),
+    AgentDialect.GEMINI: DialectRules(translate=translate_gemini),
+    AgentDialect.COPILOT: DialectRules(translate=translate_copilot),
+    AgentDialect.OPENCODE: DialectRules(translate=translate_opencode, has_subfolders=True),
+    AgentDialect.CURSOR: DialectRules(translate=translate_cursor),
+    AgentDialect.CODEX: DialectRules(translate=translate_codex, suffixes=(".toml",)),
     AgentDialect.NAMED: DialectRules(required_fields=(frozenset({"name"}),)),
     AgentDialect.PROMPT: DialectRules(required_fields=(frozenset({"name"}), frozenset({"tools", "denied_tools"}))),
     AgentDialect.FOLDER: DialectRules(),
@@ -91,20 +124,43 @@ def read_agent(path: Path, origin: AgentSource) -> Agent | Diagnostic | None:
 
 def _read_file(path: Path, origin: AgentSource) -> Agent | None:
     content = read_bytes(path, within=origin.within)
-    document = split_frontmatter(decode_text(content))
+    is_toml = origin.dialect is AgentDialect.CODEX
+    document = _read_toml(decode_text(content)) if is_toml else split_frontmatter(decode_text(content))
     if not _is_agent(path, document, origin.dialect):
         return None
     if not document.body and not document.header.values:
         raise AgentFileError("is empty")
-    fields = FieldReader(str(path), document.header, origin.layer)
-    name = _choose_name(fields, stem=path.stem)
-    if DIALECT_RULES[origin.dialect].subtracts_denied:
+    header, translate = document.header, DIALECT_RULES[origin.dialect].translate
+    if translate:
+        header = translate_header(header, translate)
+    fields = FieldReader(str(path), header, origin.layer)
+    name = _choose_name(fields, stem=path.stem.removesuffix(".agent"))
+    if translate:
         _subtract_denied_tools(fields.values)
+        _make_additions_optional(fields.values)
     return _make_agent(fields, origin, content, name=name, body=document.body, source=str(path))
+
+
+def _read_toml(text: str) -> MarkdownDocument:
+    """Return the header and the instructions of a TOML file.
+
+    Raises:
+        AgentFileError: it is not TOML.
+    """
+    import tomllib
+
+    try:
+        values = convert_toml(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise AgentFileError(f"is not valid TOML: {error}") from error
+    body = values.pop("developer_instructions", "")
+    return MarkdownDocument(AgentHeader(values), body.strip() if isinstance(body, str) else "")
 
 
 def _is_agent(path: Path, document: MarkdownDocument, dialect: AgentDialect) -> bool:
     fields = list_field_names(document.header)
+    if DIALECT_RULES[dialect].translate and not document.header.values:
+        return False  # as in the tools that wrote these folders
     if required := DIALECT_RULES[dialect].required_fields:
         return all(fields & alternatives for alternatives in required)
     # Folders of agents often have a README; it is an agent only if its header has a name.
@@ -112,35 +168,54 @@ def _is_agent(path: Path, document: MarkdownDocument, dialect: AgentDialect) -> 
 
 
 def _choose_name(fields: FieldReader, *, stem: str) -> str:
-    """Return the name from the header or, without one, from the file; spaces become hyphens.
+    """Return the name from the header or, without one, from the file; a title becomes a name that can be called.
 
     Raises:
-        AgentFileError: the name is invalid.
+        AgentFileError: nothing of the name can be used.
     """
     if not (name := fields.values.pop("name", "")):
         name = stem
         fields.add_notice("name", f"the header has no name; the agent is named after its file, {stem!a}")
     if is_valid_name(name):
         return str(name)
-    joined = "-".join(name.split()).lower()
+    joined = _fold_name(name)
     if not is_valid_name(joined):
         raise AgentFileError(f"the name {name!a} is invalid: use {NAME_RULE}")
+    fields.values.setdefault("title", name)
     fields.add_notice("name", f"{name!a} is not a valid name; the agent is named {joined!r}")
     return joined
 
 
+def _fold_name(title: str) -> str:
+    """Return the name of a title: `SRE (Site Reliability)` → `sre-site-reliability`; empty if letters are lost."""
+    import unicodedata
+
+    plain = "".join(letter for letter in unicodedata.normalize("NFKD", title) if not unicodedata.combining(letter))
+    if not title.isprintable() or any(letter.isalnum() and not letter.isascii() for letter in plain):
+        return ""
+    return _UNUSABLE.sub("-", plain).strip("-._").lower()
+
+
 def _subtract_denied_tools(values: dict[str, Any]) -> None:
-    """Remove the denied tools from the allowed ones, and make Claude's housekeeping tools optional."""
+    """Remove the denied tools from the allowed ones."""
     allowed: tuple[str, ...] | None = values.get("tools")
     if allowed is None:
         return
     denied = to_pi_names(values.get("denied_tools", ()))
-    remaining = [name for name in allowed if not is_covered(to_pi_name(name), denied)]
-    housekeeping = tuple(name for name in remaining if name.lower() in HOUSEKEEPING_TOOLS)
-    values["tools"] = tuple(name for name in remaining if name not in housekeeping)
-    values["optional_tools"] = (*values.get("optional_tools", ()), *housekeeping)
+    values["tools"] = tuple(name for name in allowed if not is_covered(to_pi_name(name), denied))
     # `Bash(rm:*)` still restricts the `Bash` that stays.
     values["denied_tools"] = tuple(name for name in denied if "(" in name)
+
+
+def _make_additions_optional(values: dict[str, Any]) -> None:
+    """Let the agent run without what its own tool has and an engine here may not have."""
+    allowed: tuple[str, ...] | None = values.get("tools")
+    if allowed is not None:
+        delegation = tuple(name for name in allowed if is_delegation(name))
+        others = (name for name in allowed if name not in delegation)
+        values["optional_tools"] = (*values.get("optional_tools", ()), *others)
+        values["tools"] = delegation
+    values["is_foreign"] = True
 
 
 # -- folders ---------------------------------------------------------------------------------------

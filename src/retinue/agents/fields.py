@@ -142,6 +142,12 @@ def parse_names(value: HeaderValue) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_split_items(value, _split_commas)))
 
 
+def parse_subagents(value: HeaderValue) -> tuple[str, ...] | None:
+    """Return the agents of a list; None for `*` and `all`."""
+    found = parse_names(value)
+    return None if len(found) == 1 and found[0].lower() in {"*", "all"} else found
+
+
 def parse_arguments(value: HeaderValue) -> tuple[str, ...]:
     """Return a list unchanged, or a text split at commas; repetitions are kept."""
     if isinstance(value, tuple):
@@ -151,14 +157,20 @@ def parse_arguments(value: HeaderValue) -> tuple[str, ...]:
 
 def parse_tool_list(value: HeaderValue) -> tuple[str, ...]:
     """Return the tools of a list, or of a text such as `read, bash`, `Bash(git:*) Read` or `none`."""
-    found = tuple(dict.fromkeys(_split_items(value, _split_tool_names)))
+    found = _split_tools(value)
     return () if len(found) == 1 and found[0].lower() in EMPTY_WORDS else found
 
 
 def parse_allow_list(value: HeaderValue) -> tuple[str, ...] | None:
     """Return the tools of a list; None if it inherits them."""
-    found = tuple(dict.fromkeys(_split_items(value, _split_tool_names)))
+    found = _split_tools(value)
     return None if len(found) == 1 and found[0].lower() in INHERIT_WORDS else parse_tool_list(value)
+
+
+def _split_tools(value: HeaderValue) -> tuple[str, ...]:
+    """Return the tools of a text, or of a list, whose entries may have spaces: `Microsoft Docs` is one tool."""
+    split = _split_tool_names if isinstance(value, str) else _split_listed_tools
+    return tuple(dict.fromkeys(_split_items(value, split)))
 
 
 def _split_items(value: HeaderValue, split: Callable[[str], Iterator[str]]) -> Iterator[str]:
@@ -175,13 +187,17 @@ def _split_commas(joined: str) -> Iterator[str]:
     return (item for part in joined.split(",") if (item := part.strip()))
 
 
-def _split_tool_names(joined: str) -> Iterator[str]:
+def _split_listed_tools(joined: str) -> Iterator[str]:
+    return _split_tool_names(joined, at_spaces=False)
+
+
+def _split_tool_names(joined: str, *, at_spaces: bool = True) -> Iterator[str]:
     """Split at commas and white space outside parentheses: patterns may contain both."""
     word, open_parentheses = "", 0
-    for character in f"{joined} ":
-        if open_parentheses == 0 and (character == "," or character.isspace()):
-            if word:
-                yield word
+    for character in f"{joined},":
+        if open_parentheses == 0 and (character == "," or (at_spaces and character.isspace())):
+            if word.strip():
+                yield word.strip()
             word = ""
             continue
         open_parentheses = max(0, open_parentheses + (character == "(") - (character == ")"))
@@ -227,6 +243,7 @@ class _FieldSpec(NamedTuple):
 _FIELD_SPECS = (
     _FieldSpec("name", parse_text, ("name",), essential=True),
     _FieldSpec("description", parse_text, ("description",)),
+    _FieldSpec("title", parse_text, ("title",)),
     _FieldSpec("tools", parse_allow_list, ("tools", "approved_tools", "allowed_tools"), essential=True),
     _FieldSpec(
         "denied_tools", parse_tool_list, ("denied_tools", "exclude_tools", "disallowed_tools"), essential=True
@@ -236,6 +253,7 @@ _FIELD_SPECS = (
     _FieldSpec("no_tools", parse_flag, ("no_tools",), essential=True),
     _FieldSpec("grants", parse_allow_list, ("grants",), essential=True),
     _FieldSpec("delegates", parse_flag, ("delegates",), essential=True),
+    _FieldSpec("allowed_subagents", parse_subagents, ("allowed_subagents", "allowed_agents"), essential=True),
     _FieldSpec("enabled", parse_flag, ("enabled",), essential=True),
     _FieldSpec("enabled", parse_inverted_flag, ("disabled", "disable"), essential=True),
     _FieldSpec("engine", parse_optional_text, ("engine",)),

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.agents.agent import Diagnostic, SourceLayer
-from retinue.agents.dialects import DIALECT_RULES, AgentDialect, AgentSource
+from retinue.agents.dialects import DIALECT_RULES, AgentDialect, AgentSource, DialectRules
 from retinue.agents.parse import LINK_LOOP
 from retinue.config.directories import config_folder, expand_user_path, find_project_levels, home_folder, pi_folder
 from retinue.support.cache import MAX_CACHED
@@ -32,10 +32,15 @@ PROJECT_FOLDERS = (
     (".agents/agents", AgentDialect.MARKDOWN),
     (".agents", AgentDialect.NAMED),
     (".claude/agents", AgentDialect.CLAUDE),
+    (".gemini/agents", AgentDialect.GEMINI),
+    (".opencode/agent", AgentDialect.OPENCODE),
+    (".opencode/agents", AgentDialect.OPENCODE),
+    (".codex/agents", AgentDialect.CODEX),
+    (".github/agents", AgentDialect.COPILOT),
+    (".cursor/agents", AgentDialect.CURSOR),
 )
 """At each level of a project, the strongest first."""
 
-_SUFFIXES = (".md", ".markdown")
 _WORKSPACE = ("config.yaml", "AGENTS.md", "SOUL.md", "MEMORY.md")
 
 ChangeStamp = tuple[int, ...]
@@ -87,9 +92,7 @@ class SearchPaths:
 def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderContents:
     """Return the current files of the folder, up to the limit, without opening any."""
     origin = folder.origin
-    scan = _DirectoryScan(
-        limit, deep=DIALECT_RULES[origin.dialect].has_subfolders, workspaces=origin.dialect is AgentDialect.FOLDER
-    )
+    scan = _DirectoryScan(limit, DIALECT_RULES[origin.dialect], workspaces=origin.dialect is AgentDialect.FOLDER)
     try:
         if not _is_folder(folder.path):
             return FolderContents()
@@ -107,11 +110,11 @@ def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderConte
 
 
 class _DirectoryScan:
-    """A scan of a folder and, if `deep`, those below it. Linked folders are not entered."""
+    """A scan of a folder and, where the dialect has them, those below it. Linked folders are not entered."""
 
-    def __init__(self, limit: int, *, deep: bool, workspaces: bool) -> None:
+    def __init__(self, limit: int, rules: DialectRules, *, workspaces: bool) -> None:
         self._limit = limit
-        self._deep = deep
+        self._rules = rules
         self._workspaces = workspaces
         self._seen = 0
         self.files: list[tuple[str, ChangeStamp]] = []
@@ -134,12 +137,12 @@ class _DirectoryScan:
         if self._workspaces:
             if entry.is_dir():
                 self.files.append((entry.path, _workspace_stamp(entry.path)))
-        elif self._deep and depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False):
+        elif self._rules.has_subfolders and depth < MAX_DEPTH and entry.is_dir(follow_symlinks=False):
             try:
                 self.scan(entry.path, depth + 1)
             except OSError:
                 self.unreadable.append(entry.path)
-        elif entry.name.lower().endswith(_SUFFIXES):
+        elif entry.name.lower().endswith(self._rules.suffixes):
             self.files.append((entry.path, _file_stamp(entry)))
 
 
@@ -209,13 +212,27 @@ def _user_folders(environ: Mapping[str, str]) -> Iterator[AgentFolder]:
         home / ".agents" / "agents",
     ):
         yield AgentFolder(path, AgentSource(SourceLayer.USER))
-    yield AgentFolder(claude_folder(environ) / "agents", AgentSource(SourceLayer.USER, AgentDialect.CLAUDE))
+    config = config_folder(environ).parent
+    for path, dialect in (
+        (claude_folder(environ) / "agents", AgentDialect.CLAUDE),
+        (home / ".gemini/agents", AgentDialect.GEMINI),
+        (config / "opencode/agent", AgentDialect.OPENCODE),
+        (config / "opencode/agents", AgentDialect.OPENCODE),
+        (_configured_folder(environ, "CODEX_HOME", home / ".codex") / "agents", AgentDialect.CODEX),
+        (_configured_folder(environ, "COPILOT_HOME", home / ".copilot") / "agents", AgentDialect.COPILOT),
+        (home / ".cursor/agents", AgentDialect.CURSOR),
+    ):
+        yield AgentFolder(path, AgentSource(SourceLayer.USER, dialect))
+
+
+def _configured_folder(environ: Mapping[str, str], variable: str, default: Path) -> Path:
+    configured = environ.get(variable)
+    return expand_user_path(configured, environ) if configured else default
 
 
 def claude_folder(environ: Mapping[str, str]) -> Path:
     """Return the configuration folder of Claude Code."""
-    configured = environ.get("CLAUDE_CONFIG_DIR")
-    return expand_user_path(configured, environ) if configured else home_folder(environ) / ".claude"
+    return _configured_folder(environ, "CLAUDE_CONFIG_DIR", home_folder(environ) / ".claude")
 
 
 def _workspaces(parent: Path | None, layer: SourceLayer) -> tuple[AgentFolder, ...]:

@@ -98,13 +98,14 @@ class SkillRegistry:
             return ""
         skill_set = self.for_directory(Path(cwd))
         known = _visible_skills(skill_set, agent, grant, project_agents)
-        if unknown := [name for name in requested if name not in known]:
+        unknown = [name for name in requested if name not in known]
+        if unknown and not agent.is_foreign:
             return _unknown_skill_failure(unknown, known, skill_set)
-        loaded = [known[name] for name in dict.fromkeys(agent.load_skills) if known[name].body]
+        loaded = [known[name] for name in dict.fromkeys(agent.load_skills) if name in known and known[name].body]
         size = sum(len(skill.body.encode()) for skill in loaded)
         if size > MAX_LOADED_BYTES:
             return _too_large_failure(agent, size)
-        suggested = [known[name].line for name in dict.fromkeys(agent.suggested_skills)]
+        suggested = [known[name].line for name in dict.fromkeys(agent.suggested_skills) if name in known]
         listed = "\n".join([SUGGESTED_HEADING, *suggested]) if suggested else ""
         return "\n\n".join(filter(None, (*(skill.block for skill in loaded), listed)))
 

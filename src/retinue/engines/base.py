@@ -130,6 +130,8 @@ class EngineInfo(Struct, frozen=True, kw_only=True):
         lambda _model, _provider, _environ: None
     )
     """Return why a run on this model, with its agent's provider and in this environment, could not start."""
+    has_model: Callable[[str, str | None, Mapping[str, str]], bool] = lambda _model, _provider, _environ: True
+    """Return whether a model that another tool's agent file names, with its provider, can be had here."""
     api_key_variable: str = "PI_API_KEY"
     """Under which name of `RunSpec.secrets` it expects the API key that an agent brings."""
     setting_sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -25,6 +25,10 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     """Tools that child runs of this agent may have at most; None: its own."""
     delegates: bool = False
     """Asks for the delegation tools, which are never inherited."""
+    callable_agents: tuple[str, ...] | None = None
+    """The only agents it may delegate to; None: any."""
+    uncallable_agents: tuple[str, ...] = ()
+    """Agents it may not delegate to."""
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True):
@@ -32,6 +36,10 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str = ""
+    title: str | None = None
+    """A name to show that cannot be called."""
+    is_foreign: bool = False
+    """Whether another tool's file defines it: its tools, models and skills are optional."""
     body: str = ""
     """The system prompt; empty means the description serves."""
 

@@ -104,6 +104,10 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """Settings given with the call: they win over every other source."""
     max_depth: int | None = None
     """The environment's own maximum: a child cannot raise it."""
+    callable_agents: tuple[str, ...] | None = None
+    """The only agents it may call; None: any."""
+    uncallable_agents: tuple[str, ...] = ()
+    """Agents it may not call."""
     finalize: bool = False
     """Whether runs must end with their finalize tool instead of a last message."""
     native_folder: str = ""
@@ -120,3 +124,9 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """Whether a session is continued from its transcript, on every engine, instead of by the engine."""
     records_refusals: bool = True
     """Whether a task that fails before it starts leaves a session, as hosts expect of their tools."""
+
+    def may_call(self, agent: str | None) -> bool:
+        """Return whether the caller's own definition lets it call an agent."""
+        if agent in self.uncallable_agents:
+            return False
+        return self.callable_agents is None or agent in self.callable_agents

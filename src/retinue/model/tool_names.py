@@ -31,8 +31,10 @@ FINALIZE_TOOL = "subagent_finalize"
 HOUSEKEEPING_TOOLS = frozenset({
     "askuserquestion", "bashoutput", "enterplanmode", "exitplanmode", "killbash", "killshell", "listmcpresourcestool",
     "notebookread", "readmcpresourcetool", "skill", "slashcommand", "taskoutput", "taskstop", "todoread", "todowrite",
+    "activate_skill", "ask_user", "enter_plan_mode", "exit_plan_mode", "question", "save_memory", "todo",
+    "write_todos",
 })  # fmt: skip
-"""Claude's helper tools, in lower case: an agent that lists them can still run on engines without them."""
+"""Helper tools of Claude Code, Gemini CLI, Copilot and opencode, in lower case."""
 
 _OTHER_KNOWN_TOOLS = frozenset({FINALIZE_TOOL, "notebookedit"})
 """Tools of other hosts that have no counterpart here, in lower case."""
@@ -51,10 +53,29 @@ _CLAUDE_NAMES = {
     "MultiEdit": "edit",
     "Agent": "subagent",
 }
-_PI_ONLY_TOOLS = ("get_search_content", "convert_content", "lsp")
-_TO_PI = {claude.lower(): pi for claude, pi in _CLAUDE_NAMES.items()} | {
-    pi: pi for pi in (*_CLAUDE_NAMES.values(), *_PI_ONLY_TOOLS)
+_OTHER_NAMES = {
+    "read_file": "read",
+    "read_many_files": "read",
+    "write_file": "write",
+    "replace": "edit",
+    "apply_patch": "edit",
+    "patch": "edit",
+    "run_shell_command": "bash",
+    "shell": "bash",
+    "grep_search": "grep",
+    "search_file_content": "grep",
+    "list_directory": "ls",
+    "list": "ls",
+    "web_fetch": "fetch_content",
+    "google_web_search": "web_search",
 }
+"""Names in Gemini CLI, Codex and opencode that are not those of Claude in another case."""
+_PI_ONLY_TOOLS = ("get_search_content", "convert_content", "lsp")
+_TO_PI = (
+    {claude.lower(): pi for claude, pi in _CLAUDE_NAMES.items()}
+    | _OTHER_NAMES
+    | {pi: pi for pi in (*_CLAUDE_NAMES.values(), *_PI_ONLY_TOOLS)}
+)
 # Several Claude names may map to one pi name: the first is used for the way back.
 _TO_CLAUDE = {pi: claude for claude, pi in reversed(_CLAUDE_NAMES.items())}
 

@@ -51,6 +51,8 @@ def child_context(call: CallContext, spec: RunSpec, max_depth: int, toolset: str
         host_tools=spec.grant.tools,
         settings=call.settings,
         max_depth=max_depth,
+        callable_agents=spec.agent.tools.callable_agents,
+        uncallable_agents=spec.agent.tools.uncallable_agents,
         offline_may_answer=call.offline_may_answer,
     )
 

@@ -44,6 +44,8 @@ from retinue.runtime.sandboxing import SandboxPlanner
 from retinue.runtime.validation import (
     busy_session,
     find_self_delegation,
+    find_uncallable,
+    find_unknown_restriction,
     parse_output_schema,
     session_not_found_error,
     validate_agents,
@@ -122,6 +124,8 @@ class _TaskDraft(Struct, kw_only=True):
     native_folder: str = ""
     secrets: Mapping[str, Secret] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    """Wishes of the agent's file that cannot be had."""
     grant: ToolGrant = ToolGrant()
     sandbox: SandboxPolicy = NO_SANDBOX
     functions: tuple[ToolFunction, ...] = ()
@@ -273,7 +277,8 @@ class Planner:
             limits=_resolve_limits(task, agent, admitted),
             lineage=_child_lineage(call, agent, task, cwd, previous),
         )
-        failure = await self._complete_draft(draft, admitted, agent_set) or problem
+        refusal = find_uncallable(call, task.agent) or find_unknown_restriction(found)
+        failure = refusal or await self._complete_draft(draft, admitted, agent_set) or problem
         spec = _build_spec(draft, admitted)
         max_child_depth = _max_child_depth(agent, admitted)
         return PlannedRun(
@@ -306,11 +311,12 @@ class Planner:
         if isinstance(schema, Failure):
             return failure or schema
         draft.output_schema = schema
-        draft.model = _choose_task_model(draft.task, agent, admitted)
+        self._choose_model(draft, engine, admitted)
         draft.environment = self._build_environment(draft, engine, admitted)
         draft.native_folder = call.native_folder or str(self._state / "native" / engine.name)
         draft.secrets = {engine.api_key_variable: found.api_key} if found.api_key else {}
-        draft.notices = (*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(settings))
+        known = (*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(settings))
+        draft.notices = (*known, *draft.notices)
         if failure:
             return failure
         grant = self._compute_grant(draft, engine, admitted)
@@ -347,6 +353,18 @@ class Planner:
         if draft.previous:
             await self._plan_resume(draft, draft.previous, engine, admitted)
         return None
+
+    def _choose_model(self, draft: _TaskDraft, engine: EngineInfo, admitted: AdmittedCall) -> None:
+        """Choose the model; one of another tool's file that the engine cannot have is left out and reported."""
+        agent, model = draft.agent, _choose_task_model(draft.task, draft.agent, admitted)
+        draft.model = model
+        is_wish = agent.is_foreign and model == agent.model and not draft.task.model
+        if not (model and is_wish) or engine.has_model(model, agent.provider, self._environ):
+            return
+        draft.model, draft.left_out = admitted.settings.model, ("model",)
+        draft.notices = (
+            f"The model {model} of the agent's file cannot be used on {engine.name} here; the default model is used.",
+        )
 
     def _compute_grant(self, draft: _TaskDraft, engine: EngineInfo, admitted: AdmittedCall) -> ToolGrant | Failure:
         return compute_grant(
@@ -499,7 +517,7 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
     return RunSpec(
         run="",
         session=draft.session,
-        name=task.name or agent.name or "subagent",
+        name=task.name or agent.title or agent.name or "subagent",
         toolset=call.toolset,
         agent=agent,
         task=task.prompt,
@@ -528,7 +546,9 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         resumes=draft.previous is not None,
         allow_process_reuse=_allows_reuse(settings, draft.sandbox) if engine else True,
         setting_sources=engine.setting_sources.get(settings.claude_settings, ()) if engine else (),
-        unsupported_preferences=_unsupported_preferences(agent, engine, draft.model) if engine else (),
+        unsupported_preferences=(*draft.left_out, *_unsupported_preferences(agent, engine, draft.model))
+        if engine
+        else (),
         notices=draft.notices,
     )
 

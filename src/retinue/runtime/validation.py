@@ -25,6 +25,40 @@ from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Mode, Plan
 from retinue.prompts.compose import PREVIOUS_PLACEHOLDER, TASK_PLACEHOLDER, fill_first_step
 from retinue.sessions.store import SessionSummary
 
+RESTRICTIVE_KEY = re.compile(
+    r"(?:deny|denied|disallow|forbid|block|sandbox|permission|allowed[_-]?)\w*|read[_-]?only|isolation|hooks",
+    re.IGNORECASE,
+)
+"""Keys of agent files that look like restrictions. One that is not known is never dropped silently."""
+
+
+def find_unknown_restriction(agent: Agent | Failure) -> Failure | None:
+    """Return why an agent cannot run whose file restricts it by keys that nothing enforces; None if it can."""
+    if isinstance(agent, Failure):
+        return None
+    keys = [key for key in agent.unknown if RESTRICTIVE_KEY.fullmatch(key)]
+    if not keys:
+        return None
+    message = (
+        f'Agent "{agent.name}" is restricted by {", ".join(keys)} in {agent.source}, which cannot be enforced here. '
+        "Nothing was run. Remove the key there, or write the restriction as tools, readonly or sandbox."
+    )
+    return Failure(ErrorCode.UNSUPPORTED, message, "restriction", {"agent": agent.name, "file": agent.source or ""})
+
+
+def find_uncallable(call: CallContext, agent: str | None) -> Failure | None:
+    """Return why the caller may not call an agent, by its own definition; None if it may."""
+    if call.may_call(agent):
+        return None
+    allowed = ", ".join(call.callable_agents) if call.callable_agents is not None else "any other"
+    return Failure(
+        ErrorCode.AGENT_DISABLED,
+        f'This agent may not call "{agent or "default"}". It may call: {allowed or "none"}.',
+        "not_callable",
+        {"agent": agent or ""},
+    )
+
+
 # -- the whole call ----------------------------------------------------------------------------------
 
 

@@ -127,7 +127,9 @@ def add_skipped_file(failure: Failure, sentence: str) -> str:
 def available_agents(orchestrator: Orchestrator, call: CallContext) -> list[AgentListing]:
     """Return the agents that would run if they were called."""
     return [
-        entry for entry in orchestrator.load_agents(call).list_definitions() if entry.status is DefinitionStatus.USED
+        entry
+        for entry in orchestrator.load_agents(call).list_definitions()
+        if entry.status is DefinitionStatus.USED and call.may_call(entry.agent.name)
     ]
 
 

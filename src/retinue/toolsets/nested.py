@@ -18,6 +18,7 @@ from retinue.output.untrusted_text import sanitize_text, strip_control_character
 from retinue.runtime.active_run import ABORTED
 from retinue.runtime.model_choice import drop_unlisted_choices
 from retinue.runtime.progress import MAX_ITEMS, CallProgress, RunState
+from retinue.runtime.validation import find_uncallable
 from retinue.toolsets import inputs
 from retinue.toolsets.base import (
     OnPartialResult,
@@ -170,7 +171,7 @@ class NestedToolset(OrchestratedToolset):
         except RefusedError as refusal:
             found: AgentProfile | Failure = refusal.failure
         else:
-            found = self._orchestrator.load_agents(call).find_profile(name)
+            found = find_uncallable(call, name) or self._orchestrator.load_agents(call).find_profile(name)
         if isinstance(found, Failure):
             return self.refusal_result(found, call, INFO_TOOL)
         notices = inputs.ignored_notice(inputs.unknown_fields(INFO_SCHEMA["properties"], arguments), "agent")

@@ -95,10 +95,21 @@ MAX_STATE_BYTES = 64 << 20
 """Size above which `.claude.json`, which grows with every project, is not read."""
 
 
+CLAUDE_MODELS = ("claude", "sonnet", "opus", "haiku", "best")
+"""Starts of the names of models that Claude Code takes, its aliases included."""
+
+
 def provider_variables(environ: Mapping[str, str]) -> frozenset[str]:
     """Return the variables Claude Code needs for its provider: the clouds that are switched on, else Anthropic."""
     clouds = [names for switch, names in CLOUDS.items() if environ.get(switch, "").strip().lower() in TRUE]
     return frozenset().union(*clouds) if clouds else ANTHROPIC
+
+
+def has_model(model: str, provider: str | None, environ: Mapping[str, str]) -> bool:
+    """Return whether Claude Code takes a model: one of Claude's, or any behind a gateway of the user's."""
+    if environ.get("ANTHROPIC_BASE_URL"):
+        return True
+    return (provider or "anthropic") == "anthropic" and model.rpartition("/")[2].lower().startswith(CLAUDE_MODELS)
 
 
 def find_claude(environ: Mapping[str, str]) -> str | None:
