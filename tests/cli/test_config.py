@@ -92,3 +92,10 @@ def test_edit_opens_the_file_and_names_what_is_ignored(cli, place, file):
     assert f"warning: {file}: unknown setting 'timout' ignored. Did you mean timeout?" in done.stderr
     file.unlink()
     assert cli("config", "edit", EDITOR="true").exit_code == 0
+
+
+def test_config_without_a_command_prints_its_help_and_no_error(cli):
+    done = cli("config")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: retinue config [OPTIONS] COMMAND [ARGS]...\n")
+    assert "error:" not in done.stderr

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 
 import click
+from click.exceptions import NoArgsIsHelpError
 from msgspec import Struct
 
 from retinue.cli.json_output import refusal_json, refused_run_json
@@ -43,6 +44,9 @@ def report_error(error: Exception, typed: Sequence[str], color: bool | None = No
 def _report(error: Exception, typed: Sequence[str]) -> int:
     if isinstance(error, BrokenPipeError):
         return EXIT_FAILED  # nobody reads
+    if isinstance(error, NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
     if isinstance(error, OutputError):
         print_error(error.message)
         return error.exit_code
