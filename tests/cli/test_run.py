@@ -592,3 +592,14 @@ def test_run_that_timed_out_names_the_command_that_continues_it(cli):
     done = cli("run", "explorer", "x", *SCRIPTED, "--timeout", "1", "--json", script=[{"hang": True}])
     session = json.loads(done.stdout)["session"][:8]
     assert f'tip: `retinue resume {session} "…"` continues it.\n' in done.stderr
+
+
+def test_sandboxed_run_reports_its_sandbox_on_stderr(cli):
+    done = cli("run", "explorer", "Where?", "--engine", "offline", "--sandbox", "workspace")
+    assert "explorer: sandbox workspace (in-process)" in done.stderr.splitlines()
+    assert "\nsandbox        workspace (in-process)\n" in cli("sessions", "show", "last").stdout
+
+
+def test_unconfined_run_has_no_line_about_confinement(cli):
+    done = cli("run", "explorer", "Where?", "--engine", "offline")
+    assert "sandbox" not in done.stderr + cli("sessions", "show", "last").stdout

@@ -514,6 +514,12 @@ def test_prune_deletes_old_sessions(cli, session):
     assert json.loads(cli("sessions", "--json").stdout) == {"sessions": []}
 
 
+def test_prune_of_nothing_does_not_ask(cli, session):
+    done = cli("sessions", "prune", "--older-than", "1h")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("To delete: 0 sessions, 0 B, except their results.")
+
+
 @pytest.mark.parametrize("time", ["soon", "-1", "3x", "1e3"])
 def test_duration_is_a_number_with_a_unit(cli, time):
     assert cli("sessions", "prune", "--older-than", time).exit_code == 2

@@ -117,3 +117,23 @@ def test_changes_of_a_run_are_printed_with_the_command_that_applies_them(cli, re
 def test_last_session_of_the_directory_includes_those_in_worktrees(cli, repository, changed):
     done = cli("run", "-c", "more", "--engine", "scripted", "--json", script=SCRIPT)
     assert json.loads(done.stdout)["session"][:8] == changed
+
+
+def test_run_that_changes_nothing_reports_that_its_worktree_was_removed(cli, repository):
+    done = cli("run", "explorer", "look", "--isolation", "worktree", "--engine", "scripted", script=SCRIPT)
+    assert "explorer: nothing was changed in its worktree, which was removed" in done.stderr.splitlines()
+
+
+def test_sessions_show_states_where_the_changes_are(cli, repository, changed):
+    cli("resume", changed, "more", "--engine", "scripted", script=SCRIPT)
+    lines = cli("sessions", "show", changed).stdout.splitlines()
+    (fact, report) = [line.split(maxsplit=1)[1] for line in lines if line.startswith("worktree ")]
+    assert fact == f"changed, branch retinue/explorer-{changed} of {repository}"
+    assert report.startswith(f"1 file changed (+1 −1) on branch retinue/explorer-{changed}, in ")
+
+
+def test_merge_that_does_not_fit_names_the_cause_in_a_sentence_of_its_own(cli, repository, changed):
+    write_files(repository, {"a.txt": "three\n"})
+    done = cli("worktrees", "merge", changed)
+    assert done.exit_code == 2
+    assert "a.txt: patch does not apply. Nothing was changed. Merge them by hand with `git merge" in done.stderr

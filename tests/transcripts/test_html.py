@@ -10,7 +10,8 @@ from tests.support.event_story import EventStory
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import RunEnded, Text, Thinking, ToolCalled, ToolReturned
-from retinue.model.results import AnswerStatus, Usage
+from retinue.model.results import AnswerStatus, ExecutionReport, Usage, WorktreeChanges
+from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxReport
 from retinue.transcripts.html import HtmlTranscript
 from retinue.transcripts.markdown_html import render_markdown
 
@@ -23,6 +24,18 @@ def render_document(*steps):
     story.add("a", *steps)
     transcript = HtmlTranscript()
     return "\n".join(entry for record in story.records for entry in transcript.render(record))
+
+
+def make_confined_report():
+    """Return the report of a run that had a sandbox and changed files in a worktree."""
+    changes = WorktreeChanges(
+        path="/state/a", branch="retinue/a-12345678", base="b" * 40, head="h" * 40,
+        files=2, insertions=3, deletions=1, patch_file="/state/a.patch",
+    )  # fmt: skip
+    sandbox = SandboxReport(
+        mode=SandboxMode.WORKSPACE, mechanism=SandboxMechanism.LANDLOCK, gaps=("abstract sockets",)
+    )
+    return ExecutionReport(sandbox=sandbox, worktree=changes)
 
 
 def parse_tags(page):
@@ -49,6 +62,7 @@ def test_run_is_one_document_with_its_task_steps_answer_and_figures():
             answer=AnswerStatus.FINAL,
             elapsed=3.25,
             usage=Usage(input=1200, output=300, cost=0.0123),
+            actual=make_confined_report(),
         ),
     )
     assert page.count("<!doctype html>") == page.count("<title>a · Retinue</title>") == 1
@@ -57,6 +71,8 @@ def test_run_is_one_document_with_its_task_steps_answer_and_figures():
     assert "<h3>Found</h3>\n<p>It is <strong>here</strong>.</p>" in page
     assert page.count("It is <strong>here</strong>.") == 1
     assert "3.2 s · 1,500 tokens · $0.0123" in page
+    assert '<p class="note">Sandbox: workspace (landlock; not enforced: abstract sockets)</p>' in page
+    assert '<p class="note">2 files changed (+3 −1) on branch retinue/a-12345678, in /state/a</p>' in page
 
 
 def test_hostile_text_stays_text_and_nothing_is_loaded():

@@ -25,9 +25,11 @@ from retinue.config.settings import ENVIRONMENT, SettingProblem
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import same_model
 from retinue.model.results import RunResult, Usage, compute_exit_status, describe_changes
+from retinue.model.sandbox import SandboxMode, SandboxReport
 from retinue.model.tasks import Mode
 from retinue.output.untrusted_text import to_one_line
-from retinue.support.formatting import SHORT_ID_LENGTH, suggest_spelling
+from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, suggest_spelling
+from retinue.worktrees.store import WorktreeState
 
 if TYPE_CHECKING:
     from retinue.tui.answer_stream import AnswerStream
@@ -56,7 +58,7 @@ def print_results(
         OutputError: stdout cannot be written; the message has the command that prints the answers.
     """
     for result in results:
-        _print_differences(result, options)
+        _print_differences(result, retinue, options)
     try:
         with hint_stored_answers([result.session for result in results if result.actual.saved]):
             if options.as_json:
@@ -134,8 +136,8 @@ def _result_title(number: int, result: RunResult) -> str:
     return f"=== {number} {to_one_line(result.spec.name, MAX_NAME_LENGTH)}: {state}{session} ==="
 
 
-def _print_differences(result: RunResult, options: RunOptions) -> None:
-    """Print where a run differs from its definition: preferences, model, tools, storage."""
+def _print_differences(result: RunResult, retinue: Retinue, options: RunOptions) -> None:
+    """Print where a run differs from its definition or from others: preferences, model, tools, sandbox, worktree."""
     actual, name = result.actual, result.spec.name
     if actual.not_applied:
         print_hint(
@@ -149,15 +151,30 @@ def _print_differences(result: RunResult, options: RunOptions) -> None:
     for by, tools in removed.items():
         see = f"; see {LIMIT_FLAGS[by]}" if by in LIMIT_FLAGS else ""
         print_hint(f"{name}: without {', '.join(tools)} (by {by}{see})", quiet=options.quiet)
+    if actual.sandbox.mode is not SandboxMode.OFF:
+        print_hint(f"{name}: sandbox {_format_sandbox(actual.sandbox)}", quiet=options.quiet)
     if changes := actual.worktree:
         print_hint(f"{name}: {describe_changes(changes)}", quiet=options.quiet)
         print_tip(f"`retinue worktrees merge {result.session[:SHORT_ID_LENGTH]}` applies them to your files.")
+    elif result.spec.worktree and _is_unchanged(result.session, retinue):
+        print_hint(f"{name}: nothing was changed in its worktree, which was removed", quiet=options.quiet)
     if result.was_started and not actual.saved:
         # Printed even with --quiet: something is lost.
         print_warning(
             f"{name}: this run could not be stored completely; its result is complete. `retinue doctor` shows the "
             "reason."
         )
+
+
+def _format_sandbox(report: SandboxReport) -> str:
+    gaps = f"; {pluralize(len(report.gaps), 'gap')}: `retinue doctor --all`" if report.gaps else ""
+    return f"{report.mode} ({report.mechanism}{gaps})"
+
+
+def _is_unchanged(session: str, retinue: Retinue) -> bool:
+    """Return whether the worktree of a session was removed because nothing was changed in it."""
+    record = retinue.worktrees.find(session)
+    return record is not None and record.state is WorktreeState.UNCHANGED
 
 
 # -- usage -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.runs import Limits, RemovedTool, RunSpec, ToolUse
-from retinue.model.sandbox import SandboxReport
+from retinue.model.sandbox import SandboxReport, describe_sandbox
 
 MAX_USAGE_VALUE = 10**15
 """Largest usage that is believed from a provider."""
@@ -170,6 +170,13 @@ class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     notices: tuple[str, ...] = ()
     saved: bool = True
     """Whether all of it is in the store."""
+
+
+def describe_confinement(actual: ExecutionReport) -> tuple[str, ...]:
+    """Return the sandbox of a run and where its changes are, each in a line; nothing of what it did not have."""
+    sandbox = describe_sandbox(actual.sandbox)
+    lines = (f"Sandbox: {sandbox}" if sandbox else "", describe_changes(actual.worktree) if actual.worktree else "")
+    return tuple(filter(None, lines))
 
 
 class AnswerStatus(StrEnum):

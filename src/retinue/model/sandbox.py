@@ -51,6 +51,16 @@ class SandboxReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """What of the mode is not enforced here."""
 
 
+def describe_enforcement(report: SandboxReport) -> str:
+    """Return what enforces a sandbox, and what of its mode is not enforced."""
+    return f"{report.mechanism}; not enforced: {'; '.join(report.gaps)}" if report.gaps else str(report.mechanism)
+
+
+def describe_sandbox(report: SandboxReport) -> str:
+    """Return the sandbox of a run in one line; empty without one."""
+    return "" if report.mode is SandboxMode.OFF else f"{report.mode} ({describe_enforcement(report)})"
+
+
 class SandboxPolicy(Struct, frozen=True, kw_only=True):
     """The sandbox of a run as it was planned: everything an engine needs to build it."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from retinue.model import events
 from retinue.model.event_codec import EventRecord
-from retinue.model.results import Finalization
+from retinue.model.results import Finalization, describe_confinement
 from retinue.model.runs import ToolArguments
 from retinue.support.formatting import format_time
 from retinue.transcripts.markdown_html import escape, render_markdown
@@ -79,6 +79,7 @@ class HtmlTranscript(TranscriptRenderer):
         state, kind = (event.failure.message, "failed") if event.failure else ("Completed", "completed")
         shown = " · ".join(escape(fact) for fact in facts if fact)
         yield f'<p class="end {kind}"><b>{escape(state)}</b> <span class="quiet">{shown}</span></p>'
+        yield from (f'<p class="note">{escape(line)}</p>' for line in describe_confinement(event.actual))
 
     def text(self, text: str) -> str:
         self._last_text = text

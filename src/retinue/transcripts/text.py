@@ -10,7 +10,7 @@ import msgspec
 
 from retinue.model import events
 from retinue.model.event_codec import EventRecord
-from retinue.model.results import Finalization
+from retinue.model.results import Finalization, describe_confinement
 from retinue.model.runs import ToolArguments
 from retinue.support.formatting import format_time
 
@@ -153,6 +153,7 @@ class MarkdownTranscript(TranscriptRenderer):
         is_repeated = event.text in {"", self._last_text}
         title = "Answered" if not event.failure else "It had"
         yield f"## {title}, after {event.elapsed:.1f} s\n" + ("" if is_repeated else f"\n{event.text}\n")
+        yield from (f"> {line}\n" for line in describe_confinement(event.actual))
 
     def text(self, text: str) -> str:
         self._last_text = text

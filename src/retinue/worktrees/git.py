@@ -125,5 +125,5 @@ class Git:
             raise GitError(f"git could not be started in {self._folder}: {error.strerror}.") from error
         if done.returncode:
             reason = " ".join(os.fsdecode(done.stderr or done.stdout).split())[:MAX_ERROR_CHARS]
-            raise GitError(f"`git {arguments[0]}` failed: {reason or f'exit code {done.returncode}'}")
+            raise GitError(f"`git {arguments[0]}` failed: {(reason or f'exit code {done.returncode}').rstrip('.')}.")
         return done.stdout

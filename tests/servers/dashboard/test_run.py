@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 from tests.servers.dashboard.conftest import start_run, state_of
+from tests.support.repositories import make_repository, write_files
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -44,6 +46,7 @@ def served(serve):
             {"say": "Seen."},
         ],
         analyst=[{"say": "## Found\n\nIt is **here**:\n\n| a | b |\n|---|---|\n| `1` | 2 |\n\n- [x] done"}],
+        isolated=[READS, {"hear": True}, {"say": "Done."}],
         writer=[
             {"hear": True},
             {"event": {"type": "thinking_delta", "text": "Let me "}},
@@ -57,6 +60,8 @@ def served(serve):
     folder.mkdir(parents=True)
     (folder / "analyst.md").write_text("---\nname: analyst\ndescription: Analyses\ntools: []\n---\nYou analyse.\n")
     (folder / "watcher.md").write_text("---\nname: watcher\ndescription: Watches\ntools: []\n---\nYou watch.\n")
+    isolated = "---\nname: isolated\ndescription: Edits\ntools: []\nisolation: worktree\nsandbox: workspace\n---\nYou edit.\n"
+    (folder / "isolated.md").write_text(isolated)
     (folder / "writer.md").write_text("---\nname: writer\ndescription: Writes\ntools: []\n---\nYou write.\n")
     mine = served.project.parent / ".config" / "retinue" / "agents"
     mine.mkdir(parents=True)
@@ -319,6 +324,25 @@ def test_timeline_and_details_show_time_and_cost(page):
     expect(details).to_contain_text("notes.md")
     page.reload()
     expect(page.get_by_role("tab", name="Details")).to_have_attribute("aria-selected", "true")
+
+
+def test_run_shows_its_sandbox_and_where_the_changes_of_its_worktree_are(served, page):
+    make_repository(served.project, {"a.txt": "one\n"})
+    start_run(page, "isolated", "Change a.txt")
+    expect(page.locator("details.tool")).to_have_count(1)
+    (worktree,) = Path(served.project.parent, "state", "worktrees").glob("*/*/")
+    write_files(worktree, {"a.txt": "two\n"})
+    line = page.get_by_role("textbox", name="Message to isolated while it runs")
+    line.fill("go on")
+    line.press("Enter")
+    expect(state_of(page)).to_have_text("Completed")
+    expect(page.locator(".facts")).to_contain_text("Worktree1 file changed, +1 −1")
+    expect(page.locator(".facts")).to_contain_text("Sandbox")
+    page.get_by_role("tab", name="Details").click()
+    details = page.get_by_role("tabpanel")
+    expect(details.get_by_role("heading", name="Worktree")).to_be_visible()
+    for text in (f"retinue/isolated-{worktree.name}", str(worktree), f"retinue worktrees merge {worktree.name}"):
+        expect(details).to_contain_text(text)
 
 
 def test_timeline_shows_spans_with_cards_by_pointer_and_focus_and_zooms(page):

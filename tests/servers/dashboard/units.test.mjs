@@ -118,6 +118,9 @@ test("numbers are formatted for people", () => {
   assert.deepEqual([30, 90, 1800, 3600, 5400].map(format.roundDuration), ["30s", "1m 30s", "30m", "1h", "1h 30m"]);
   assert.deepEqual([null, 0, 999, 1234, 52_300, 999_499, 3_400_000].map(format.count), ["—", "0", "999", "1.2k", "52k", "999k", "3.4M"]);
   assert.deepEqual([null, 0, 0.0001, 0.0341, 1.5].map(format.cost), ["—", "$0", "<$0.001", "$0.034", "$1.50"]);
+  const sandboxes = [undefined, { mode: "off", mechanism: "none" }, { mode: "strict", mechanism: "bubblewrap+landlock" }];
+  assert.deepEqual(sandboxes.map(format.sandboxText), ["off", "off", "strict (bubblewrap+landlock)"]);
+  assert.deepEqual([1, 2].map((files) => format.changesText({ files, insertions: 3, deletions: 0 })), ["1 file changed, +3 −0", "2 files changed, +3 −0"]);
   assert.deepEqual([5, 65, 3700, 90_000].map((seconds) => format.timeAgo(1e6 - seconds, 1e6)), ["now", "1m ago", "1h ago", "1d ago"]);
 });
 

@@ -51,8 +51,9 @@ from retinue.cli.session_lookup import find_session, run_in_session
 from retinue.client import Retinue
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import RunEnded, RunQueued, Text
-from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage
+from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage, describe_changes
 from retinue.model.runs import Limits
+from retinue.model.sandbox import describe_sandbox
 from retinue.output.truncate import format_size, select_lines
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.sessions.store import RunOutcome, SearchField, SessionFilter, SessionState, SessionSummary
@@ -60,6 +61,7 @@ from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_tim
 from retinue.transcripts.text import TextTranscript
 from retinue.tui.tree import TreeNode, build_tree
 from retinue.tui.widths import fit_text
+from retinue.worktrees.store import Worktree
 
 CHILD_MARK = "↳ "
 """Marks the agent of a session that another run started."""
@@ -104,13 +106,16 @@ def _format_match(one: SessionSummary) -> Iterator[str]:
         yield click.style(fit_text(line, stdout_columns()), fg="bright_black")
 
 
-def render_facts(summary: SessionSummary, parent: SessionSummary | None = None) -> list[str]:
+def render_facts(
+    summary: SessionSummary, parent: SessionSummary | None = None, worktree: Worktree | None = None
+) -> list[str]:
     """Render the facts of a session: agent, state, times, usage, files."""
     return _render_rows(
         ["session", summary.session],
         ["agent", f"{summary.agent} ({'/'.join(filter(None, (summary.engine, summary.model)))})"],
         ["state", describe_state(summary)],
         ["directory", summary.cwd],
+        ["worktree", f"{worktree.state}, branch {worktree.branch} of {worktree.repository}" if worktree else ""],
         ["started", format_time(summary.created)],
         ["changed", format_time(summary.updated)],
         ["runs", str(summary.runs)],
@@ -179,6 +184,8 @@ def render_report(actual: ExecutionReport) -> list[str]:
         ["tools missing", ", ".join(actual.tools_missing)],
         ["tools used", ", ".join(f"{name} × {count}" for name, count in actual.tools_used.items()) or "none"],
         ["not applied", ", ".join(actual.not_applied)],
+        ["sandbox", describe_sandbox(actual.sandbox)],
+        ["worktree", describe_changes(actual.worktree) if actual.worktree else ""],
         ["limits", ", ".join(_format_limits(actual.limits))],
         ["attempts", "; ".join(map(_format_attempt, actual.attempts))],
         ["usage below", _format_usage(actual.nested_usage) if actual.nested_usage.turns else ""],
@@ -566,7 +573,8 @@ def show(
             )
             return
         parent = await retinue.session(summary.parent_run) if summary.parent_run else None
-        print_lines([*render_facts(summary, parent), ""])
+        worktree = retinue.worktrees.find(summary.session)
+        print_lines([*render_facts(summary, parent, worktree), ""])
         if len(tree) > 1:
             print_lines(["=== Child runs ===", *render_tree(tree, time.time()), ""])
         async for stamped in _iter_events(retinue, summary.session, tail):
@@ -676,9 +684,10 @@ def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, y
     if dry_run:
         _print_removable(removable, as_json=as_json)
         return
-    if not yes and not is_interactive():
+    asks = bool(removable) and not yes
+    if asks and not is_interactive():
         raise click.UsageError("Not a terminal: pass --yes to delete or --dry-run to preview.")
-    if not yes and not click.confirm("Delete them?", default=False, err=True):
+    if asks and not click.confirm("Delete them?", default=False, err=True):
         ctx.exit(1)
 
     async def prune_sessions() -> None:

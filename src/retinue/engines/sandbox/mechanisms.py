@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from retinue.engines.process.landlock import find_landlock_abi
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxReport
+from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxReport, describe_enforcement
 from retinue.support.programs import find_program
 
 PROBE_TIMEOUT = 10.0
@@ -122,7 +122,11 @@ def choose_mechanism(
 
 def describe_modes(environ: Mapping[str, str]) -> dict[str, str]:
     """Return for each mode what enforces it for processes here and what is left open, or why it cannot be built."""
-    return {str(mode): _describe(report) for mode, report in _try_modes(environ).items()}
+    tried = _try_modes(environ).items()
+    return {
+        str(mode): report.message if isinstance(report, Failure) else describe_enforcement(report)
+        for mode, report in tried
+    }
 
 
 def find_unavailable_modes(environ: Mapping[str, str]) -> frozenset[str]:
@@ -134,12 +138,6 @@ def _try_modes(environ: Mapping[str, str]) -> dict[SandboxMode, SandboxReport | 
     support = find_support(environ)
     modes = (SandboxMode.WORKSPACE, SandboxMode.STRICT)
     return {mode: choose_mechanism(mode, support, starts_processes=True) for mode in modes}
-
-
-def _describe(report: SandboxReport | Failure) -> str:
-    if isinstance(report, Failure):
-        return report.message
-    return f"{report.mechanism}; not enforced: {'; '.join(report.gaps)}" if report.gaps else str(report.mechanism)
 
 
 def _list_scope_gaps(mode: SandboxMode) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 // A table of what was declared for a run and what actually happened.
 
 import { html, Part } from "./ui.js";
-import { count, roundDuration, toolNames } from "./format.js";
+import { count, roundDuration, sandboxText, toolNames } from "./format.js";
 import { Line, Pairs } from "./untrusted-text.js";
 
 export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } }) {
@@ -23,6 +23,8 @@ export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } 
     removed.length > 0 && ["Removed tools", removed.join(", ")],
     facts.toolsMissing?.length > 0 && ["Missing tools", facts.toolsMissing.join(", ")],
     facts.notApplied?.length > 0 && ["Not applied", facts.notApplied.join(", ")],
+    ["Sandbox", actual && sandboxText(facts.sandbox)],
+    facts.sandbox?.gaps?.length > 0 && ["Not enforced", facts.sandbox.gaps.join("; ")],
     ["Secrets masked", count(facts.masks ?? 0)],
     facts.droppedBytes > 0 && ["Output dropped", `${count(facts.droppedBytes)} bytes`],
     facts.process && [

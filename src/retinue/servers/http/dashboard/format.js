@@ -46,6 +46,16 @@ export function bytes(number) {
   return `${(number / 1024 ** 2).toFixed(1)} MB`;
 }
 
+// Returns the sandbox of a result; a result without one had none.
+export function sandboxText(report) {
+  return report && report.mode !== "off" ? `${report.mode} (${report.mechanism})` : "off";
+}
+
+// Returns what was changed in a worktree.
+export function changesText({ files, insertions, deletions }) {
+  return `${plural(files, "file")} changed, +${insertions} −${deletions}`;
+}
+
 export function tokens(usage) {
   const sum = ["input", "output", "cacheRead", "cacheWrite"].reduce((all, key) => all + (usage?.[key] ?? 0), 0);
   return sum || null;

@@ -2,7 +2,7 @@
 
 import { html, useState, Elapsed } from "./ui.js";
 import { FailurePanel } from "./failure.js";
-import { cost, count, plural, shortId, tokens } from "./format.js";
+import { changesText, cost, count, plural, shortId, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
@@ -50,6 +50,8 @@ export function Facts({ detail, tree }) {
     ["Tools", count(detail.tools)],
     ["Tokens", count(tokens(detail.usage))],
     ["Cost", cost(detail.usage?.cost)],
+    detail.actual?.sandbox && ["Sandbox", html`<${Line} text=${detail.actual.sandbox.mode} />`],
+    detail.actual?.worktree && ["Worktree", html`<${Line} text=${changesText(detail.actual.worktree)} />`],
     below.length > 0 && ["Child runs", `${below.length}${below.some(isLive) ? " (running)" : ""}`],
   ];
   return html`
