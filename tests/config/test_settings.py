@@ -321,10 +321,10 @@ def test_project_cannot_widen_the_sandbox(key):
 
 
 def test_paths_and_hosts_of_the_sandbox_are_lists():
-    layer = environment_layer({"RETINUE_SANDBOX_READ": "~/data, /srv/x", "RETINUE_SANDBOX_HOSTS": "pypi.org"})
+    layer = environment_layer({"RETINUE_SANDBOX_READ": "~/data, /srv/x", "RETINUE_SANDBOX_HOSTS": "github.com"})
     found = resolve_settings("nested", [layer, user(sandbox_write=["~/.cache"])])
     assert found.settings.sandbox_read == ("~/data", "/srv/x")
-    assert (found.settings.sandbox_write, found.settings.sandbox_hosts) == (("~/.cache",), ("pypi.org",))
+    assert (found.settings.sandbox_write, found.settings.sandbox_hosts) == (("~/.cache",), ("github.com",))
     assert found.problems == ()
 
 
@@ -336,10 +336,10 @@ def test_paths_and_hosts_of_the_sandbox_are_lists():
         ("sandbox_read", "~"),
         ("sandbox_write", ["/x\0"]),
         ("sandbox_write", [1]),
-        ("sandbox_hosts", "https://pypi.org"),
+        ("sandbox_hosts", "https://github.com"),
         ("sandbox_hosts", "a*b.org"),
-        ("sandbox_hosts", "pypi.org:0"),
-        ("sandbox_hosts", "pypi.org:http"),
+        ("sandbox_hosts", "github.com:0"),
+        ("sandbox_hosts", "github.com:http"),
     ],
 )
 def test_impossible_paths_and_hosts_of_the_sandbox_are_reported(key, value):

@@ -244,7 +244,7 @@ SETTING_RULES: Mapping[str, SettingRule] = {
     ),
     "sandbox_hosts": SettingRule(
         in_project=_NEVER,
-        note="hosts that runs in `strict` reach beside their provider, such as `pypi.org`, `*.example.org` or "
+        note="hosts that runs in `strict` reach beside their provider, such as `github.com`, `*.example.org` or "
         "`localhost:8080`; separated by commas",
     ),
     "vault": SettingRule(in_project=_NEVER, note="your folder with `agents/<slug>/`; runs are logged there, too"),
@@ -473,7 +473,7 @@ _PATHS_EXPECTED = "expected absolute paths, or paths that begin with ~/"
 _LIST_ITEMS: Mapping[str, tuple[Callable[[str], object], str]] = {
     "sandbox_read": (_is_sandbox_path, _PATHS_EXPECTED),
     "sandbox_write": (_is_sandbox_path, _PATHS_EXPECTED),
-    "sandbox_hosts": (parse_host_pattern, "expected hosts such as pypi.org, *.example.org or localhost:8080"),
+    "sandbox_hosts": (parse_host_pattern, "expected hosts such as github.com, *.example.org or localhost:8080"),
 }
 """The check of each item of a list, and what is expected."""
 
