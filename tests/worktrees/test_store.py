@@ -12,7 +12,7 @@ from tests.support.repositories import git, make_repository, snapshot, write_fil
 
 from retinue.model.results import WorktreeChanges
 from retinue.model.runs import WorktreeSpec
-from retinue.worktrees.git import GitError
+from retinue.worktrees.git import Git, GitError
 from retinue.worktrees.store import Worktree, WorktreeError, WorktreeState, WorktreeStore
 
 SESSION = "1f0c2a9e" + "0" * 24
@@ -323,3 +323,71 @@ def test_process_killed_while_it_makes_a_worktree_leaves_nothing_that_is_not_lis
             assert number > 3
             return
     pytest.fail("the worktree was never made")
+
+
+def test_repository_whose_configuration_names_another_folder_is_refused(store, repository, tmp_path):
+    home = make_repository(tmp_path / "home", {".ssh/key": "PRIVATE KEY"})
+    git(repository, "config", "core.worktree", str(home))
+    with pytest.raises(GitError, match=r"core\.worktree of .* names .*home, which belongs to another"):
+        store.find_repository(str(repository), "tree")
+    assert git(home, "worktree", "list").count("\n") == 0
+
+
+def test_submodule_and_linked_working_tree_are_repositories_of_their_own(store, repository, tmp_path):
+    inner = make_repository(tmp_path / "inner", {"c.txt": "three\n"})
+    git(repository, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "libs/inner")
+    git(repository, "worktree", "add", "--quiet", str(tmp_path / "linked"))
+    tops = [repository / "libs/inner", tmp_path / "linked"]
+    assert [store.find_repository(str(top), "head").repository for top in tops] == [str(top) for top in tops]
+
+
+def test_folder_that_an_earlier_run_made_a_link_is_not_entered_again(store, repository, tmp_path):
+    (tmp_path / "home").mkdir()
+    made = open_worktree(store, repository, folder="sub")
+    shutil.rmtree(made.cwd)
+    Path(made.cwd).symlink_to(tmp_path / "home")
+    closed = store.close(made)
+    with pytest.raises(WorktreeError, match=f"{made.cwd} is a link to {tmp_path}/home"):
+        open_worktree(store, repository, folder="sub")
+    assert store.find(SESSION) == closed
+
+
+def test_link_of_the_last_commit_in_place_of_the_working_directory_is_refused(store, repository, tmp_path):
+    (tmp_path / "home").mkdir()
+    (repository / "data").symlink_to(tmp_path / "home")
+    git(repository, "add", "data")
+    git(repository, "commit", "--quiet", "--message", "link")
+    with pytest.raises(WorktreeError, match="data is a link to"):
+        open_worktree(store, repository, folder="data", base="head")
+    assert store.list_all() == []
+
+
+def test_included_file_is_not_copied_through_a_link_of_the_last_commit(store, repository, tmp_path):
+    (tmp_path / "home").mkdir()
+    (repository / "data").symlink_to(tmp_path / "home")
+    git(repository, "add", "data")
+    git(repository, "commit", "--quiet", "--message", "link")
+    (repository / "data").unlink()
+    write_files(repository, {"data/.env": "planted\n", ".worktreeinclude": ".env\n"})
+    with pytest.raises(WorktreeError, match=r"names data/\.env, which a link in the last commit leads elsewhere"):
+        open_worktree(store, repository, base="head")
+    assert list((tmp_path / "home").iterdir()) == []
+
+
+def test_worktree_that_an_agent_moved_to_another_repository_is_not_committed_there(store, repository, tmp_path):
+    other = make_repository(tmp_path / "other", {"a.txt": "one\n"})
+    made = open_worktree(store, repository)
+    write_files(Path(made.path), {"a.txt": "changed\n"})
+    Path(made.git_dir, "commondir").write_text(f"{other}/.git\n")
+    Path(made.git_dir, "HEAD").write_text("ref: refs/heads/main\n")
+    with pytest.raises(WorktreeError, match="was changed to belong to"):
+        store.close(made)
+    assert git(other, "branch", "--list") == "* main"
+
+
+def test_remote_that_is_a_command_is_not_run_where_the_repository_allows_it(repository, tmp_path):
+    git(repository, "remote", "add", "origin", f"ext::sh -c touch% {tmp_path}/executed")
+    git(repository, "config", "protocol.ext.allow", "always")
+    with pytest.raises(GitError, match="transport 'ext' not allowed"):
+        Git(repository, dict(os.environ)).run("fetch", "origin")
+    assert not (tmp_path / "executed").exists()

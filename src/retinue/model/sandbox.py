@@ -78,6 +78,8 @@ class SandboxPolicy(Struct, frozen=True, kw_only=True):
     repository_only: bool = False
     """Whether nothing of the user's but the repository can be read: for an agent that nobody accepted."""
     writes_cwd: bool = True
+    folder: str = ""
+    """The working directory without links when the run was planned: a link in its place is not followed later."""
 
     @property
     def mode(self) -> SandboxMode:

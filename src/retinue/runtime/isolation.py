@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -82,8 +83,13 @@ def _open_sandbox(policy: SandboxPolicy, path: str, worktree: WorktreeSpec) -> S
     """Return the sandbox with the worktree, which is in our hidden state, and with what git reads for it."""
     if not policy.is_on:
         return policy
-    read = (*policy.read, worktree.git_dir, path)
-    return structs.replace(policy, read=read, write=(*policy.write, path) if policy.writes_cwd else policy.write)
+    return structs.replace(
+        policy,
+        read=(*policy.read, worktree.git_dir, path),
+        write=(*policy.write, path) if policy.writes_cwd else policy.write,
+        # What an earlier run of the session left there may be a link.
+        folder=str(Path(os.path.realpath(path), worktree.folder)),
+    )
 
 
 class RunWorktree:

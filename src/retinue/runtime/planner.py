@@ -40,7 +40,7 @@ from retinue.runtime.agent_changes import describe_changes
 from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.isolation import WorkFolder, plan_work_folder
 from retinue.runtime.model_choice import apply_choices
-from retinue.runtime.sandboxing import SandboxPlanner
+from retinue.runtime.sandboxing import SandboxPlanner, bind_to_folder
 from retinue.runtime.validation import (
     busy_session,
     find_self_delegation,
@@ -400,7 +400,9 @@ class Planner:
         )
         if isinstance(policy, Failure) and not is_accepted:
             return agent_set.explain_distrust(found, policy.message)
-        return policy
+        if isinstance(policy, Failure) or not policy.is_on:
+            return policy
+        return bind_to_folder(policy, draft.cwd)
 
     async def _plan_resume(
         self, draft: _TaskDraft, previous: SessionSummary, engine: EngineInfo, admitted: AdmittedCall

@@ -79,6 +79,11 @@ class SandboxPlanner:
         return tuple(str(expand_user_path(path, self._environ)) for path in paths)
 
 
+def bind_to_folder(policy: SandboxPolicy, cwd: str) -> SandboxPolicy:
+    """Return the sandbox for one directory, which cannot be replaced by a link to another before the start."""
+    return structs.replace(policy, folder=os.path.realpath(cwd))
+
+
 def _unconfined_failure(agent: AgentProfile, engine: EngineInfo, mode: SandboxMode) -> Failure:
     message = (
         f'The engine "{engine.name}" cannot confine its runs, and the sandbox of agent "{agent.name}" is "{mode}". '

@@ -49,6 +49,8 @@ class Git:
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_OPTIONAL_LOCKS": "0",
             "GIT_NO_LAZY_FETCH": "1",
+            # None: a repository's own protocol.ext.allow wins over protocol.allow, and its remote is then a command.
+            "GIT_ALLOW_PROTOCOL": "",
             "GIT_AUTHOR_NAME": name,
             "GIT_AUTHOR_EMAIL": email,
             "GIT_COMMITTER_NAME": name,

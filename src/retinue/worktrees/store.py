@@ -117,15 +117,30 @@ class WorktreeStore:
         """Return what a worktree of the repository around a directory is made from.
 
         Raises:
-            GitError: git is missing, or the directory is in no repository with a working tree.
+            GitError: git is missing, or the directory is in no repository with a working tree of its own.
         """
         git = Git(cwd, self._environ)
+        top = git.read("rev-parse", "--show-toplevel")
+        self._check_top(top, git.read("rev-parse", "--absolute-git-dir"))
         return WorktreeSpec(
-            repository=git.read("rev-parse", "--show-toplevel"),
+            repository=top,
             folder=git.read("rev-parse", "--show-prefix").rstrip("/"),
             git_dir=git.read("rev-parse", "--path-format=absolute", "--git-common-dir"),
             base=base,
         )
+
+    def _check_top(self, top: str, git_dir: str) -> None:
+        """Refuse a repository whose own configuration names another folder, such as the home, as its working tree.
+
+        Raises:
+            GitError: it does.
+        """
+        entry = os.path.realpath(Path(top, ".git"))
+        if entry == os.path.realpath(git_dir):
+            return
+        git = Git(top, self._environ)
+        if not os.path.lexists(entry) or git.read("rev-parse", "--absolute-git-dir") != git_dir:
+            raise GitError(f"core.worktree of {git_dir} names {top}, which belongs to another or to no repository.")
 
     def find_source(self, cwd: str) -> str:
         """Return the user's directory that a directory in a worktree stands for; others unchanged."""
@@ -153,10 +168,14 @@ class WorktreeStore:
         """Return the worktree of a session, made anew or as an earlier run of the session left it.
 
         Raises:
-            WorktreeError: it cannot be made; nothing is left of it.
+            WorktreeError: it cannot be made, and nothing is left of it; or an earlier run made its folder a link.
         """
         earlier = self.find(session)
         if earlier and earlier.state in {WorktreeState.ACTIVE, WorktreeState.CHANGED} and Path(earlier.path).is_dir():
+            try:
+                _check_folder(earlier)
+            except GitError as error:
+                raise WorktreeError(f"The worktree of session {earlier.id} cannot be used: {error}") from error
             return self._write(replace(earlier, state=WorktreeState.ACTIVE))
         path, branch = self.place(spec, session, agent)
         record = Worktree(
@@ -195,6 +214,7 @@ class WorktreeStore:
             target = ("--no-track", "-B", record.branch, record.path, record.base) if is_new else ()
             git.run("worktree", "add", "--quiet", *(target or (record.path, record.branch)))
         git_dir = Git(path, self._environ).read("rev-parse", "--absolute-git-dir")
+        _check_folder(record)
         self._copy_included(git, path)
         Path(record.cwd).mkdir(parents=True, exist_ok=True)
         return self._write(replace(record, git_dir=git_dir, state=WorktreeState.ACTIVE))
@@ -234,6 +254,8 @@ class WorktreeStore:
             raise GitError(f"{INCLUDE_FILE} names {len(names)} files; at most {MAX_INCLUDED_FILES} are copied.")
         for name in names:
             source, target = top / name, path / name
+            if os.path.realpath(target) != str(Path(os.path.realpath(path), name)):
+                raise GitError(f"{INCLUDE_FILE} names {name}, which a link in the last commit leads elsewhere.")
             if stat.S_ISREG(source.lstat().st_mode):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target, follow_symlinks=False)
@@ -256,6 +278,9 @@ class WorktreeStore:
 
     def _commit_changes(self, record: Worktree) -> WorktreeChanges | None:
         git = Git(record.path, self._environ, git_dir=record.git_dir)
+        common, expected = git.read("rev-parse", "--git-common-dir"), Path(record.git_dir).parents[1]
+        if os.path.realpath(Path(record.path, common)) != os.path.realpath(expected):
+            raise GitError(f"{record.git_dir} was changed to belong to {common}, not to {expected}.")
         git.run("add", "--all")
         tree, head = git.read("write-tree"), git.read("rev-parse", "HEAD")
         if tree != git.read("rev-parse", "HEAD^{tree}"):
@@ -407,6 +432,17 @@ class WorktreeStore:
 
 
 _DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--no-renames", "--no-color")
+
+
+def _check_folder(record: Worktree) -> None:
+    """Check that the directory of a run is in its worktree: a link that an agent or a commit left may lead elsewhere.
+
+    Raises:
+        GitError: it is not.
+    """
+    folder = os.path.realpath(record.cwd)
+    if not Path(folder).is_relative_to(os.path.realpath(record.path)):
+        raise GitError(f"{record.cwd} is a link to {folder}. Remove the link, or choose another directory.")
 
 
 def _fold_name(name: str) -> str:

@@ -60,6 +60,14 @@ def test_repository_around_the_home_is_not_readable_from_a_folder_of_the_home(tm
     assert (access.read, access.write) == ((), (f"{tmp_path}/work",))
 
 
+def test_working_directory_that_became_a_link_after_the_run_was_planned_is_refused(tmp_path):
+    make(tmp_path, "work", ".ssh")
+    planned = policy(folder=f"{tmp_path}/work/sub")
+    (tmp_path / "work/sub").symlink_to(tmp_path / ".ssh")
+    with pytest.raises(SandboxAccessError, match=r"work/sub was .*/work/sub when .*, and is a link to .*/\.ssh now"):
+        compute_access(planned, f"{tmp_path}/work/sub", {"HOME": str(tmp_path)})
+
+
 def test_path_that_the_user_names_is_not_hidden_and_what_it_contains_is(tmp_path):
     make(tmp_path, "work", ".config/gh", ".config/app", ".ssh")
     environ = {"HOME": str(tmp_path)}

@@ -29,6 +29,16 @@ async def test_write_to_what_makes_git_execute_programs_is_refused(tmp_path, pat
     assert [*tmp_path.iterdir()] == []
 
 
+async def test_working_directory_that_became_a_link_after_the_run_was_planned_is_not_read(tmp_path):
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys/one").write_text("PRIVATE KEY")
+    (tmp_path / "work").symlink_to(tmp_path / "keys")
+    policy = in_process(SandboxMode.WORKSPACE, folder=str(tmp_path / "work"))
+    answer = await call(tmp_path / "work", policy, "read", path="one")
+    assert answer.is_error
+    assert answer.text == "Access denied: the working directory was replaced by a link after the run was planned."
+
+
 async def test_workspace_writes_other_files_of_git_and_strict_none(tmp_path):
     modes = (SandboxMode.WORKSPACE, SandboxMode.STRICT)
     answers = [await call(tmp_path, in_process(mode), "write", path=".git/HEAD", content="x") for mode in modes]

@@ -64,9 +64,14 @@ def compute_access(
     """Return the paths of a sandbox in this directory. `read` and `write` are what the engine needs itself.
 
     Raises:
-        SandboxAccessError: the working directory cannot be told apart from the system.
+        SandboxAccessError: the working directory cannot be told apart from the system, or is another than planned.
     """
     folder = os.path.realpath(cwd)
+    if policy.folder not in {"", folder}:
+        raise SandboxAccessError(
+            f"the working directory {cwd} was {policy.folder} when the run was planned, and is a link to {folder} "
+            "now. Nothing was started. Remove the link"
+        )
     if folder == "/" or folder in SYSTEM_PATHS:
         raise SandboxAccessError(f"the working directory {folder} holds the system. Choose a project's folder")
     home = os.path.realpath(home_folder(environ))

@@ -88,7 +88,15 @@ class SandboxedDirectory:
 
     @cached_property
     def root(self) -> Path:
-        return Path(self._path).resolve()
+        """The directory without links.
+
+        Raises:
+            ToolError: it is another than when the sandbox of the run was planned.
+        """
+        root = Path(self._path).resolve()
+        if self._sandbox.folder not in {"", str(root)}:
+            raise ToolError("Access denied: the working directory was replaced by a link after the run was planned.")
+        return root
 
     def resolve(self, path: str) -> RelativePath:
         """Resolve a path and its links to a place beneath the root; it need not exist.
