@@ -7,6 +7,7 @@ REAL := tests/real
 CLIENTS := tests/servers/mcp
 HOSTS := tests/hosts
 DASHBOARD := tests/servers/dashboard
+SANDBOX := tests/engines/sandbox
 SITE := $(TOOLS)/site
 # Tests wait for processes a sixth of the time: half as many workers again as processors, but no more than four.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN); n=$$((n + n / 2)); [ $$n -lt 4 ] && echo $$n || echo 4)
@@ -22,7 +23,7 @@ help: ## List these commands
 demo: $(VENV)/.runtime ## Set up and run five agents on this repository: no key, no network
 	@$(BIN)/retinue demo
 
-test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser $(TOOLS)/.axe ## Set up and run every test
+test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser $(TOOLS)/.axe $(TOOLS)/.bubblewrap ## Set up and run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB), uv and pipx, and check that each starts Retinue
@@ -94,6 +95,10 @@ $(TOOLS)/.hosts: $(HOSTS)/install.py $(wildcard $(HOSTS)/programs/*) | $(VENV)/.
 # A Chromium for the tests of the dashboard: the one on the PATH, or the package of the system.
 $(TOOLS)/.browser: $(DASHBOARD)/install.py | $(VENV)/.dev
 	$(BIN)/python -m tests.servers.dashboard.install $(TOOLS)
+
+# bubblewrap, for the tests of the sandbox: the one on the PATH, or the package of the system.
+$(TOOLS)/.bubblewrap: $(SANDBOX)/install.py | $(VENV)/.dev
+	$(BIN)/python -m tests.engines.sandbox.install $(TOOLS)
 
 # axe-core, which checks the accessibility of the dashboard.
 $(TOOLS)/.axe: $(DASHBOARD)/axe.py $(wildcard $(DASHBOARD)/axe/*) | $(VENV)/.dev

@@ -1,0 +1,45 @@
+"""Find bubblewrap for the tests of the sandbox, or install the package of the system.
+
+    python -m tests.engines.sandbox.install .tools
+
+Elsewhere than on Debian and its derivatives, or without root, it prints what to install, and the tests that need it
+are skipped. With CI or REQUIRE_REAL set, it fails instead.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.real.install import MissingError, required
+from tests.support.system_packages import install_packages
+
+STAMP = ".bubblewrap"
+ADVICE = "Install bubblewrap."
+
+
+def install(tools: Path) -> None:
+    """Install bubblewrap if it is not there; other systems than Linux have none.
+
+    Raises:
+        MissingError: it is not there and cannot be installed.
+    """
+    if sys.platform == "linux" and not shutil.which("bwrap"):
+        install_packages(["bubblewrap"], ADVICE)
+    tools.mkdir(parents=True, exist_ok=True)
+    (tools / STAMP).touch()
+
+
+def main(arguments: list[str]) -> int:
+    try:
+        install(Path(arguments[0] if arguments else ".tools").absolute())
+    except MissingError as why:
+        fate = "" if required() else " The tests that run it are skipped."
+        sys.stderr.write(f"bubblewrap could not be installed: {why}{fate}\n")
+        return 1 if required() else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
