@@ -195,3 +195,11 @@ async def test_tools_of_hosts_take_isolation_and_name_the_branch(repository):
             None,
         )
     assert "1 file changed (+1 −1) on branch retinue/writer-" in answer.text
+
+
+@pytest.mark.parametrize("name", ["single", "sticky"])
+async def test_answer_of_an_isolated_agent_names_the_branch_without_a_parameter(repository, name):
+    async with make(repository) as retinue:
+        (use,) = retinue.toolset(name).handlers.values()
+        answer = await use({"agent": "isolated", "task": "Write it"}, retinue.call(name, allow_write=True), None)
+    assert "1 file changed (+1 −1) on branch retinue/isolated-" in answer.text

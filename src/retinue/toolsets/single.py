@@ -24,7 +24,7 @@ from retinue.toolsets.base import (
     to_display_items,
 )
 from retinue.toolsets.inputs import JsonObject, invalid_input
-from retinue.toolsets.task_choices import structured_details
+from retinue.toolsets.task_choices import structured_details, worktree_notices
 
 SCHEMA: JsonObject = {
     "type": "object",
@@ -99,14 +99,14 @@ class SingleToolset(SubagentToolset):
         details = self._render_details(result, output)
         if cut.truncated:
             details["error"] = {"code": TRUNCATED_CODE, "message": f"Output truncated: showing {cut.extent}"}
-        return ToolResult(text="\n\n".join(filter(None, [cut.text, *storage_warning([result])])), details=details)
+        return ToolResult(text="\n\n".join(filter(None, [cut.text, *self._notices(result)])), details=details)
 
     def failed_result(self, result: RunResult, failure: Failure) -> ToolResult:
         message = self.sanitize(_render_failure(failure), result.spec.cwd)
         output = self.sanitize(result.text, result.spec.cwd)
         details = self._render_details(result, output, error=message)
         details["error"] = _error_details(failure, message)
-        text = "\n\n".join([*_failure_sections(result, message, output), *storage_warning([result])])
+        text = "\n\n".join([*_failure_sections(result, message, output), *self._notices(result)])
         return ToolResult(text=text, details=details, exit_code=compute_exit_status([result]))
 
     def _render_details(self, result: RunResult, output: str, error: str | None = None) -> dict[str, Any]:
@@ -122,6 +122,9 @@ class SingleToolset(SubagentToolset):
             single["displayItems"] = to_display_items(result.items, partial(self.sanitize, cwd=result.spec.cwd))
         structured = structured_details([result], Mode.SINGLE)
         return {"mode": "single", "runId": result.spec.run[:8], "results": [single], **structured}
+
+    def _notices(self, result: RunResult) -> tuple[str, ...]:
+        return (*map(self.sanitize, worktree_notices([result])), *storage_warning([result]))
 
     def sanitize(self, text: str, cwd: str = "") -> str:
         return sanitize_for_display(sanitize_text(text), self._home, cwd)

@@ -24,7 +24,7 @@ from retinue.toolsets.base import (
     to_display_items,
 )
 from retinue.toolsets.inputs import JsonObject, ignored_notice, invalid_input
-from retinue.toolsets.task_choices import structured_details
+from retinue.toolsets.task_choices import structured_details, worktree_notices
 
 SESSION_ID_PATTERN = r"[A-Za-z0-9-]{8,64}"
 
@@ -113,7 +113,7 @@ class StickyToolset(SubagentToolset):
         else:
             parts = _add_section(finalized["error"], "Partial findings:", finalized.get("result"))
         return ToolResult(
-            text=_render_text(finalization.status, result.session, [*parts, *storage_warning([result])]),
+            text=_render_text(finalization.status, result.session, [*parts, *_notices(result)]),
             details={
                 "sessionId": session_uuid(result.session),
                 "finalized": finalized,
@@ -127,7 +127,7 @@ class StickyToolset(SubagentToolset):
         is_text = result.answer.is_text
         parts = _add_section(message, "Partial output:", sanitize_text(result.text) if is_text else None)
         return ToolResult(
-            text=_render_text("ERROR", result.session, [*parts, *storage_warning([result])]),
+            text=_render_text("ERROR", result.session, [*parts, *_notices(result)]),
             details={
                 "sessionId": session_uuid(result.session),
                 "error": {"code": str(failure.code), "message": message},
@@ -135,6 +135,10 @@ class StickyToolset(SubagentToolset):
             is_error=True,
             exit_code=compute_exit_status([result]),
         )
+
+
+def _notices(result: RunResult) -> tuple[str, ...]:
+    return (*worktree_notices([result]), *storage_warning([result]))
 
 
 def _add_section(message: str, heading: str, text: str | None) -> list[str]:
