@@ -55,6 +55,13 @@ async def test_settings_of_the_kernel_cannot_be_changed(name, home):
 
 
 @EVERY_MECHANISM
+async def test_passwords_of_the_system_are_out_of_reach_of_root_and_its_settings_are_not(name, home):
+    script = "cat /etc/shadow 2>/dev/null | grep -c : ; ls -d /etc/passwd; cat /etc/hosts >/dev/null && echo hosts"
+    output = await run_script(script, make_policy(support=SUPPORTS[name]), home / "work", home=home)
+    assert output == "0\n/etc/passwd\nhosts\n"
+
+
+@EVERY_MECHANISM
 async def test_keys_state_and_other_folders_of_the_home_are_out_of_reach(name, home):
     script = (
         f"cat {home}/.ssh/id_ed25519 {home}/state/sessions/one {home}/data/table; ls {home}; "

@@ -14,7 +14,13 @@ from msgspec import Struct, structs
 from retinue.engines.base import EngineError
 from retinue.engines.process.command import ChildCommand
 from retinue.engines.sandbox import bubblewrap, seatbelt
-from retinue.engines.sandbox.access import SYSTEM_PATHS, FileAccess, SandboxAccessError, compute_access
+from retinue.engines.sandbox.access import (
+    SYSTEM_PATHS,
+    SYSTEM_SECRETS,
+    FileAccess,
+    SandboxAccessError,
+    compute_access,
+)
 from retinue.engines.sandbox.mechanisms import SEATBELT_PATH, unavailable_failure
 from retinue.engines.sandbox.proxy import OpenProxy, SandboxProxy, open_loopback_proxy, open_proxy
 from retinue.model.hosts import parse_host_patterns
@@ -142,7 +148,7 @@ def _confine(
     match policy.report.mechanism:
         case SandboxMechanism.LANDLOCK:
             request |= {
-                "read": [*READABLE_SYSTEM, *access.read],
+                "read": [*_list_readable_system(), *access.read],
                 "write": [*DEVICES, *access.write, temporary],
                 "scopes": True,
             }
@@ -166,6 +172,15 @@ def _confine(
     return structs.replace(
         command, argv=argv, cwd=cwd, environ=environ, sandbox=request or None, companions=companions
     )
+
+
+def _list_readable_system() -> list[str]:
+    """Return what can be read of the system: for root, all of /etc but the keys and passwords in it."""
+    if os.geteuid() != 0:
+        return [*READABLE_SYSTEM]
+    with os.scandir("/etc") as found:
+        entries = [entry.path for entry in found if entry.path not in SYSTEM_SECRETS]
+    return [*(path for path in READABLE_SYSTEM if path != "/etc"), *entries]
 
 
 def _resolve_program(command: ChildCommand) -> tuple[str, ...]:
