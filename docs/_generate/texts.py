@@ -110,7 +110,8 @@ FAILURES: Mapping[ErrorCode, FailureText] = {
         do="Try again later, give the agent `fallback_models`, or correct the key.",
     ),
     ErrorCode.ENGINE: FailureText(
-        happened="The engine itself failed or crashed.",
+        happened="The engine itself failed or crashed, or the processes of the run exceeded a limit: `reason` is "
+        "`resource_limit`.",
         do="Read the message. Other runs were not affected.",
     ),
     ErrorCode.SPAWN_FAILED: FailureText(

@@ -16,7 +16,7 @@ from retinue.config.settings import (
     environment_layer,
 )
 from retinue.config.settings_files import SettingsFiles
-from retinue.model.runs import Limits
+from retinue.model.runs import Limits, process_limits
 
 
 def resolve_settings(toolset: str, layers: list[SettingsLayer]) -> ResolvedSettings:
@@ -82,6 +82,15 @@ def test_a_project_may_lower_a_limit_and_not_raise_it():
 def test_switching_a_guard_off_counts_as_raising_it():
     found = resolve_settings("nested", [project(looping_tool_count=0, max_turns=5)])
     assert (found.settings.looping_tool_count, found.settings.max_turns) == (5, 5)
+
+
+@pytest.mark.parametrize("key", ["max_memory_bytes", "max_processes", "max_disk_bytes"])
+def test_project_may_lower_what_the_processes_of_a_run_may_use(key):
+    limits = [process_limits(resolve_settings("nested", [project(**{key: 50})]).settings.limits())]
+    for theirs in (50, 0, 200):
+        found = resolve_settings("nested", [project(**{key: theirs}), user(**{key: 100})])
+        limits.append(process_limits(found.settings.limits()))
+    assert limits == [{key: 50}, {key: 50}, {key: 100}, {key: 100}]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     max_turns: int = 0
     max_tokens: int = 0
     max_cost: float = 0.0
+    max_memory_bytes: int = 0
+    max_processes: int = 0
+    max_disk_bytes: int = 0
     max_conversation_turns: int = 0
     max_conversation_tokens: int = 0
     max_conversation_cost: float = 0.0
@@ -120,6 +123,9 @@ class Settings(Struct, frozen=True, kw_only=True):
             max_turns=self.max_turns or None,
             max_tokens=self.max_tokens or None,
             max_cost=self.max_cost or None,
+            max_memory_bytes=self.max_memory_bytes or None,
+            max_processes=self.max_processes or None,
+            max_disk_bytes=self.max_disk_bytes or None,
             max_conversation_turns=self.max_conversation_turns or None,
             max_conversation_tokens=self.max_conversation_tokens or None,
             max_conversation_cost=self.max_conversation_cost or None,
@@ -204,6 +210,13 @@ SETTING_RULES: Mapping[str, SettingRule] = {
     "max_turns": SettingRule(zero_is_off=True, note="maximum assistant messages of a run; 0 is off"),
     "max_tokens": SettingRule(zero_is_off=True, note="maximum tokens of a run; 0 is off"),
     "max_cost": SettingRule(high=MAX_DOLLARS, zero_is_off=True, note="maximum cost of a run in dollars; 0 is off"),
+    "max_memory_bytes": SettingRule(
+        zero_is_off=True, note="maximum memory of the processes of a run together, in bytes; Linux only; 0 is off"
+    ),
+    "max_processes": SettingRule(zero_is_off=True, note="maximum processes of a run at once; Linux only; 0 is off"),
+    "max_disk_bytes": SettingRule(
+        zero_is_off=True, note="maximum bytes that the processes of a run write to storage; Linux only; 0 is off"
+    ),
     "max_conversation_turns": SettingRule(
         zero_is_off=True, note="maximum messages of all runs of a conversation; 0 is off"
     ),

@@ -15,7 +15,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.base import Completion, Emit
+from retinue.engines.base import Completion, Emit, EngineError
 from retinue.engines.toolbox import (
     AgentToolbox,
     InvalidToolUse,
@@ -45,6 +45,7 @@ from retinue.model.results import Finalization, Usage
 from retinue.model.runs import Message, ProviderBlock, RequestBudget, RequestGrant, RequestSize, RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.provider_errors import CONTEXT_OVERFLOW, classify_error
+from retinue.support.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from retinue.engines.compaction import Compactor
@@ -337,13 +338,10 @@ async def _start_calls(
         yield []
         return
     pending = [_PendingCall(tools, use) for use in calls]
-    async with anyio.create_task_group() as group:
-        for each in pending:
-            group.start_soon(each.run)
+    async with BackgroundTasks(*(each.run for each in pending)) as group:
         if budget and not any(use.name == FINALIZE_TOOL for use in calls):
             group.start_soon(_stop_late_calls, pending, budget)
         yield [each.wait for each in pending]
-        group.cancel_scope.cancel()
 
 
 async def _stop_late_calls(calls: Sequence[_PendingCall], budget: RequestBudget) -> None:
@@ -360,17 +358,23 @@ class _PendingCall:
         self._tools = tools
         self._use = use
         self._done = anyio.Event()
+        self._error: EngineError | None = None
         self.scope = anyio.CancelScope()
 
     async def run(self) -> None:
         with self.scope:
-            self._outcome = await self._tools.call(self._use)
+            try:
+                self._outcome = await self._tools.call(self._use)
+            except EngineError as error:
+                self._error = error
         if self.scope.cancelled_caught:
             self._outcome = ToolOutcome(CALL_STOPPED, is_error=True)
         self._done.set()
 
     async def wait(self) -> ToolOutcome:
         await self._done.wait()
+        if self._error:
+            raise self._error
         return self._outcome
 
 

@@ -1,4 +1,4 @@
-"""Tools for the agent loop: typed Python functions with their schemas, and calls that never end a run.
+"""Tools for the agent loop: typed Python functions with their schemas, and calls whose failures do not end a run.
 
 async def weather(city: Annotated[str, Meta(description="Name of the city")]) -> str:
     "Return the weather of a city."
@@ -17,6 +17,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import Meta, Struct
 
+from retinue.engines.base import EngineError
 from retinue.model.results import Finalization
 from retinue.model.runs import Delegation, ImageBlock, ToolArguments, ToolFunction, ToolUse
 from retinue.output.truncate import truncate_result
@@ -93,7 +94,11 @@ class AgentToolbox:
         return AgentToolbox((*self._tools.values(), *tools))
 
     async def call(self, use: ToolUse) -> ToolOutcome:
-        """Call a tool. Every failure is an outcome for the model; only cancellation is raised."""
+        """Call a tool. Every failure of the tool is an outcome for the model.
+
+        Raises:
+            EngineError: the run cannot continue, such as after a limit on what its processes use.
+        """
         tool = self._tools.get(use.name)
         if tool is None:
             return ToolOutcome(
@@ -112,6 +117,8 @@ class AgentToolbox:
             return msgspec.structs.replace(outcome, text=truncate_result(outcome.text))
         except ToolError as error:
             return ToolOutcome(truncate_result(str(error)), is_error=True)
+        except EngineError:
+            raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool is foreign code, and this is its border
             return ToolOutcome(truncate_result(f"{use.name} failed: {type(error).__name__}: {error}"), is_error=True)
 

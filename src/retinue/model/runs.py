@@ -168,6 +168,12 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     max_turns: int | None = None
     max_tokens: int | None = None
     max_cost: float | None = None
+    max_memory_bytes: int | None = None
+    """Bytes of memory of the processes of an engine or command together, without pages of files."""
+    max_processes: int | None = None
+    """Processes of an engine or command at once."""
+    max_disk_bytes: int | None = None
+    """Bytes that these processes wrote to storage and did not delete."""
     max_conversation_turns: int | None = None
     """Assistant messages of all runs of the conversation together."""
     max_conversation_tokens: int | None = None
@@ -181,6 +187,16 @@ class Limits(Struct, frozen=True, kw_only=True, rename="camel"):
     finalize_retries: int = 2
     max_task_bytes: int = 2**20
     """Maximum bytes of a steering message."""
+
+
+def process_limits(limits: Limits) -> dict[str, int]:
+    """Return the limits on what the processes of a run use, by name."""
+    named = {
+        "max_memory_bytes": limits.max_memory_bytes,
+        "max_processes": limits.max_processes,
+        "max_disk_bytes": limits.max_disk_bytes,
+    }
+    return {name: limit for name, limit in named.items() if limit}
 
 
 class RemovedTool(Struct, frozen=True):

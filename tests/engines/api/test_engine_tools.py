@@ -12,8 +12,10 @@ from tests.engines.api.conftest import MODELS, environment, open_provider
 from tests.support.model_server import ScriptedCall, ScriptedTurn
 from tests.support.processes import Watched
 
+from retinue.engines.base import EngineError
+from retinue.model.errors import ErrorCode
 from retinue.model.events import ToolReturned
-from retinue.model.runs import Secret, ToolGrant
+from retinue.model.runs import Limits, Secret, ToolGrant
 
 
 async def test_commands_of_bash_see_no_key_and_end_with_the_run(tmp_path):
@@ -47,6 +49,25 @@ async def test_commands_of_bash_see_no_key_and_end_with_the_run(tmp_path):
         process.close()
     assert "PATH=" in output
     assert not {"sk-ant-test", "sk-openai-test", "gemini-test", "sk-agent-test"} & set(re.split(r"[=\s]", output))
+
+
+@pytest.mark.process
+async def test_command_of_bash_that_exceeds_a_limit_ends_the_run(tmp_path):
+    command = {"command": "for i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait"}
+    async with open_provider(
+        [ScriptedTurn(tool="bash", args=command), ScriptedTurn(text="Done.")], tmp_path
+    ) as provider:
+        with pytest.raises(EngineError) as caught:
+            await provider.run(
+                MODELS["anthropic"],
+                grant=ToolGrant(tools=("bash",)),
+                environment=environment(provider.server.url) | {"PATH": os.environ["PATH"]},
+                limits=Limits(max_processes=3),
+            )
+        assert len(provider.server.requests) == 1
+    failure = caught.value.failure
+    assert (failure.code, failure.reason) == (ErrorCode.ENGINE, "resource_limit")
+    assert failure.detail and failure.detail["limit"] == "max_processes"
 
 
 async def test_bash_is_offered_only_where_it_is_granted(tmp_path):

@@ -269,8 +269,22 @@ async def test_daemon_of_a_tool_without_marker_is_terminated(scratch_home):
         assert alive(scratch_home) == []
 
 
+@MODES
+async def test_fork_bomb_of_a_tool_ends_the_run_with_its_limit(scratch_home, version):
+    """A14. The bomb ends by itself at some 250 processes."""
+    bomb = 'b() { [ "$1" -gt 0 ] && { b $(($1 - 1)) | b $(($1 - 1)) & }; sleep 60; }; b 6'
+    started = do("bash", f"(env -i setsid sh -c '{bomb}' >/dev/null 2>&1 &); sleep 60")
+    async with pi_stage(scratch_home, version=version) as retinue:
+        result = await play(retinue, do("say", "half", stop="toolUse"), started, max_processes=50)
+        assert ended(result) == (ErrorCode.ENGINE, "resource_limit")
+        assert result.failure and result.failure.detail
+        assert result.failure.detail["limit"] == "max_processes"
+        assert result.text == "half"
+        assert (await play(retinue, do("say", "Next."))).text == "Next."
+
+
 async def test_two_hundred_forks_end_with_their_run(scratch_home):
-    """A14, as far as it can be shown without a limit on processes."""
+    """A14, without a limit on processes."""
     forks = do("bash", "for i in $(seq 200); do setsid sleep 1000 >/dev/null 2>&1 & done")
     async with pi_stage(scratch_home) as retinue:
         result = await play(retinue, forks, do("say", "Done."))

@@ -20,7 +20,7 @@ from retinue.engines.api.wire import ModelOptions
 from retinue.engines.base import RUN_NOT_ACTIVE, Emit
 from retinue.model.errors import Failure
 from retinue.model.events import Notice
-from retinue.model.runs import RunSpec
+from retinue.model.runs import RunSpec, process_limits
 
 if TYPE_CHECKING:
     from retinue.engines.agent_loop import ChatModel
@@ -123,6 +123,7 @@ class ApiEngine:
             environ=remove_keys(spec.environment, spec.secrets, self._providers),
             open_supervisor=self._open_supervisor,
             sandbox=spec.sandbox,
+            limits=process_limits(spec.limits),
         )
 
     async def _open_supervisor(self) -> ProcessSupervisor:

@@ -11,7 +11,7 @@ from retinue.config.run_environment import write_prompt_files
 from retinue.engines.claude.tools import NATIVE_DELEGATION_TOOLS, SERVER_NAME, list_own_tools, to_mcp_tool_name
 from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.model.events import Notice
-from retinue.model.runs import Limits, RunSpec
+from retinue.model.runs import Limits, RunSpec, process_limits
 from retinue.model.tool_names import is_delegation, to_claude_name
 
 CLAUDE_VARIABLES = {
@@ -75,7 +75,12 @@ def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, re
     ]
     start = (program, *arguments)
     return ChildCommand(
-        argv=start, cwd=spec.cwd, environ=_build_environment(spec), stdin=StdinMode.PIPE, private_streams=True
+        argv=start,
+        cwd=spec.cwd,
+        environ=_build_environment(spec),
+        stdin=StdinMode.PIPE,
+        private_streams=True,
+        limits=process_limits(spec.limits),
     )
 
 

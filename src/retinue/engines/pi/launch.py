@@ -21,7 +21,7 @@ from retinue.engines.sandbox.access import find_installation
 from retinue.engines.sandbox.launch import SandboxNeeds
 from retinue.model.events import Notice
 from retinue.model.providers import THINKING_LEVELS
-from retinue.model.runs import RunSpec
+from retinue.model.runs import RunSpec, process_limits
 from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 
@@ -46,6 +46,8 @@ class ProcessKey(Struct, frozen=True):
     arguments: tuple[str, ...]
     environment: str
     """A digest, since the environment contains keys."""
+    limits: tuple[tuple[str, int], ...] = ()
+    """Limits on what its processes use."""
     confinement: str = ""
     """A digest of its sandbox; empty without one."""
 
@@ -84,7 +86,12 @@ class PiLaunch(Struct, frozen=True):
     def _build_command(self, *arguments: str) -> ChildCommand:
         argv = (self.key.program, *arguments)
         return ChildCommand(
-            argv=argv, cwd=self.key.cwd, environ=self.environ, stdin=StdinMode.PIPE, private_streams=True
+            argv=argv,
+            cwd=self.key.cwd,
+            environ=self.environ,
+            stdin=StdinMode.PIPE,
+            private_streams=True,
+            limits=dict(self.key.limits),
         )
 
 
@@ -98,6 +105,7 @@ def plan_launch(spec: RunSpec, installation: PiInstallation) -> PiLaunch:
         cwd=spec.cwd,
         arguments=(*_build_arguments(spec, installation), *spec.agent.extra_args),
         environment=digest,
+        limits=tuple(process_limits(spec.limits).items()),
     )
     session = spec.native_session or _prepare_session_file(spec)
     if not spec.sandbox.is_on:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -269,6 +269,7 @@ class _PooledProcess:
             rpc.is_clean
             and rpc.runs < limits.max_runs
             and not self.is_stopping
+            and "max_disk_bytes" not in dict(self._launch.key.limits)  # what it wrote for one run counts
             and _memory_bytes(rpc.child.pid, rpc.child.companions) < limits.max_memory_bytes
         )
 
@@ -282,7 +283,9 @@ class _PooledProcess:
                     self.request_stop()
 
     async def _watch_exit(self) -> None:
-        await self.rpc.child.wait()
+        # The run that uses the process reports why it ended.
+        with suppress(EngineError):
+            await self.rpc.child.wait()
         self._is_gone = True
         # The run that uses the process must read its last output first, and stops it then.
         if self.idle_since is not None:

@@ -31,13 +31,14 @@ from retinue.engines.process.started_process import StartedProcess
 from retinue.engines.process.supervisor import ProcessSupervisor
 from retinue.engines.process.termination import EXIT_CONFIRM_TIMEOUT, TERMINATE_GRACE, terminate_tree
 from retinue.engines.process.watchdog import SpawnStageError, WatchdogLostError
-from retinue.model.errors import ErrorCode
+from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import ProcessEnd
 from retinue.support.tasks import BackgroundTasks, run_shielded
 
 SPAWN_FAILED_REASON = "spawn_failed"
 CWD_MISSING_REASON = "cwd_missing"
 SANDBOX_REASON = "sandbox"
+RESOURCE_LIMIT_REASON = "resource_limit"
 WATCHDOG_LOST_REASON = "watchdog_lost"
 
 STDERR_TAIL_BYTES = 128 * 2**10
@@ -83,7 +84,7 @@ async def open_child(
         raise watchdog_lost_error() from error
     except (OSError, ValueError) as error:
         raise spawn_error(command.argv[0], command.cwd, command.environ, error) from error
-    process = ChildProcess(started, tree, companions=command.companions)
+    process = ChildProcess(started, tree, command)
     try:
         async with BackgroundTasks(process.watch_exit, process.drain_stderr):
             yield process
@@ -97,8 +98,8 @@ async def open_child(
 class ChildProcess:
     """A running child."""
 
-    def __init__(self, started: StartedProcess, tree: ProcessTree, *, companions: int = 0) -> None:
-        self.companions = companions
+    def __init__(self, started: StartedProcess, tree: ProcessTree, command: ChildCommand) -> None:
+        self.companions = command.companions
         """Descendants that belong to the program as it was started."""
         self.pid = started.pid
         self.answered = False
@@ -110,6 +111,7 @@ class ChildProcess:
         self.stderr_bytes = 0
         """Bytes written to stderr so far."""
         self._started = started
+        self._limits = command.limits
         self._tree = tree
         self._exit = pipes.OneShotEvent()
         self._end_result: ProcessEnd | None = None
@@ -155,10 +157,14 @@ class ChildProcess:
         """Wait until the process itself exits, also while others hold its pipes.
 
         Raises:
-            EngineError: its watchdog died before it (`watchdog_lost`).
+            EngineError: its watchdog died before it (`watchdog_lost`), or its processes exceeded a limit
+                (`resource_limit`).
         """
         await self._exit.wait()
-        if self._started.is_lost:
+        # A complete answer is not thrown away for what happened after it.
+        if self._started.exceeded and not self.answered:
+            raise resource_limit_error(*self._started.exceeded, self._limits)
+        if self._started.is_lost and not self.answered:
             raise watchdog_lost_error()
         self._drain_buffered_stderr()
         return self._end_result or ProcessEnd()
@@ -233,6 +239,20 @@ def watchdog_lost_error() -> EngineError:
     )
 
 
+def resource_limit_error(name: str, used: int, limits: Mapping[str, int]) -> EngineError:
+    """Return the failure of a run whose processes exceeded a limit."""
+    noun = {"max_memory_bytes": "bytes of memory", "max_disk_bytes": "bytes on disk"}.get(name, "processes")
+    return EngineError(
+        Failure(
+            ErrorCode.ENGINE,
+            f"The run used {used} {noun}, and {name} is {limits[name]}. Its processes were ended, and the output so "
+            f"far was kept. Make the task smaller, or raise {name}.",
+            RESOURCE_LIMIT_REASON,
+            {"limit": name, "used": used},
+        )
+    )
+
+
 def spawn_error(program: str, cwd: str, environ: Mapping[str, str], error: OSError | ValueError) -> EngineError:
     """Return the failure of a run whose child did not start."""
     if isinstance(error, ValueError):
@@ -243,6 +263,11 @@ def spawn_error(program: str, cwd: str, environ: Mapping[str, str], error: OSErr
             f"Could not apply the sandbox of {program}: {why}.",
             "Run `retinue doctor` to see which sandboxes work on this machine.",
             SANDBOX_REASON,
+        )
+    if isinstance(error, SpawnStageError) and error.stage == "limits":
+        return _not_started_error(
+            f"Could not limit what {program} uses: {why}.",
+            "Limits on memory, processes and disk need Linux 5.3 or newer: set them to 0 to run without.",
         )
     # Both a missing program and a missing folder are ENOENT; only the file name distinguishes them.
     if error.filename == cwd != program:

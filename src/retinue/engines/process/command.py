@@ -29,5 +29,7 @@ class ChildCommand(Struct, frozen=True, kw_only=True):
     A shell script needs pipes, because it cannot open /dev/stdout then. Without a watchdog they are pipes."""
     sandbox: Mapping[str, object] | None = None
     """JSON object for `landlock.apply_sandbox`, called in the child immediately before it becomes the program."""
+    limits: Mapping[str, int] = {}
+    """Limits on what its processes use together, by name: `max_memory_bytes`, `max_processes`, `max_disk_bytes`."""
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the child inherits under the same numbers. The caller closes them."""

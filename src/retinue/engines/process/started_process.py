@@ -26,6 +26,8 @@ class StartedProcess(Protocol):
     stdin: IO[bytes] | None
     stdout: IO[bytes]
     stderr: IO[bytes]
+    exceeded: tuple[str, int] | None
+    """The limit for which its processes were killed, and what they used."""
     is_lost: bool
     """True if its watchdog died before it."""
 
@@ -43,6 +45,7 @@ class PopenProcess:
     """A child that this process started itself."""
 
     is_lost = False
+    exceeded: tuple[str, int] | None = None
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         assert popen.stdout

@@ -184,6 +184,7 @@ class ProcessSupervisor:
             environ=environ,
             cgroup=cgroup.folder if cgroup else None,
             sandbox=command.sandbox,
+            limits=command.limits,
             pass_fds=command.pass_fds,
         )
         streams = None
@@ -201,6 +202,8 @@ class ProcessSupervisor:
         return process, tree
 
     def _start_directly(self, command: ChildCommand, environ: dict[str, str]) -> tuple[StartedProcess, ProcessTree]:
+        if command.limits:
+            raise SpawnStageError("limits", errno.ENOTSUP, command.argv[0])
         if command.sandbox is not None or command.pass_fds:
             raise SpawnStageError("sandbox", errno.ENOTSUP, command.argv[0])
         self._ensure_group_watchdog()

@@ -66,6 +66,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str]
     cgroup: Path | None
     sandbox: Mapping[str, object] | None
+    limits: Mapping[str, int]
     pass_fds: Sequence[int]
 
     def encode(self) -> bytes:
@@ -88,6 +89,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
                 "environ": environ,
                 "targets": [0, 1, 2, *self.pass_fds],
                 "cgroup": str(self.cgroup or ""),
+                "limits": dict(self.limits),
                 "sandbox": None if self.sandbox is None else dict(self.sandbox),
             }
         )
@@ -218,6 +220,7 @@ class WatchdogChild:
         self.pid = 0
         self.stdin, self.stdout, self.stderr = streams.stdin, streams.stdout, streams.stderr
         self.is_lost = False
+        self.exceeded: tuple[str, int] | None = None
         self._watchdog = watchdog
         self._status = status
         self._end: ProcessEnd | None = None
@@ -249,7 +252,11 @@ class WatchdogChild:
         if self._end is None:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._kill_frozen_watchdog)
-                self._note_end(await self._receive())
+                report = await self._receive()
+                while report[0] == "limit":
+                    self._note_limit(report)
+                    report = await self._receive()
+                self._note_end(report)
                 group.cancel_scope.cancel()
         return self._end or ProcessEnd()
 
@@ -276,6 +283,11 @@ class WatchdogChild:
             else:
                 report: tuple[object, ...] = marshal.loads(data) if data else EOF  # noqa: S302 - our own program
                 return report
+
+    def _note_limit(self, report: tuple[object, ...]) -> None:
+        match report:
+            case (_, str(name), int(used)):
+                self.exceeded = (name, used)
 
     def _note_end(self, report: tuple[object, ...]) -> None:
         match report:

@@ -1,18 +1,21 @@
 """The watchdog on Linux: parent of all child processes and of the orphans they leave, outlives a killed Retinue.
 
-A program of its own with one thread, started by `watchdog.py`; it imports nothing of Retinue. It executes one spawn
-request after the other and reports each exit. A dead child is reaped only when Retinue releases it, so that its pid
-is not reused before. When Retinue has ended, it kills everything that descends from it.
+A program of its own with one thread, started by `watchdog.py`; it imports nothing of Retinue but light modules beside
+it. It executes one spawn request after the other and reports each exit. A dead child is reaped only when Retinue
+releases it, so that its pid is not reused before. When Retinue has ended, it kills everything that descends from it.
 
 Each request comes as one message with descriptors: a status socket, a file with the request, and the child's streams.
 All reports on a child are messages on its status socket, which Retinue closes to release the child:
 
-    ("forked", pid), ("started",), ("failed", stage, errno), ("exited", code), ("killed", signal)
+    ("forked", pid), ("started",), ("failed", stage, errno), ("exited", code), ("killed", signal),
+    ("limit", name, used)
+
+The processes of a child with limits are sampled. Those of one that exceeds a limit are killed.
 """
 
 from __future__ import annotations
 
-# ruff: noqa: PTH106, PTH110, PTH123, PTH208, S302, SIM105
+# ruff: noqa: PTH106, PTH110, PTH123, S302, SIM105
 # pathlib, contextlib and socket would multiply its start-up time
 import _socket
 import ctypes
@@ -29,6 +32,16 @@ if TYPE_CHECKING:
     import signal
     from typing import NoReturn, TypedDict
 
+    from retinue.engines.process.process_table import (
+        PARENT,
+        Table,
+        add_descendants,
+        list_live,
+        read_table,
+        signal_processes,
+    )
+    from retinue.engines.process.resource_limits import LimitedTree, ResourceMonitor, Tags, put_tag
+
     class Request(TypedDict):
         """A child to start."""
 
@@ -41,16 +54,23 @@ if TYPE_CHECKING:
         """The number of each stream in the child."""
         cgroup: str
         """The control group to start in; empty for none."""
+        limits: dict[str, int]
+        """Limits on what its processes use, as `resource_limits.py` names them; empty for none."""
         sandbox: dict[str, object] | None
         """What `apply_sandbox` of `landlock.py` gets in the child."""
 
 else:
     import _signal as signal  # without the enumerations, which take most of the time to import
 
+    from process_table import PARENT, add_descendants, list_live, read_table, signal_processes
+    from resource_limits import LimitedTree, ResourceMonitor, Tags, put_tag
+
 
 STANDARD_STREAMS = 3
 MAX_DESCRIPTORS = 64
 """Descriptors that come with one request."""
+SCAN_DELAY = 0.05
+"""Seconds that a dead child may hide exited orphans before all children are listed."""
 KILL_INTERVAL = 0.005
 """Seconds between two scans."""
 IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -82,6 +102,8 @@ class Child:
         """Read end of the pipe that ends with a successful exec; -1 once its end was read."""
         self.is_over = False
         """True once its failure or its exit was reported."""
+        self.tree: LimitedTree | None = None
+        """There if its processes are limited: from its exec on."""
 
     def report(self, *message: str | int) -> None:
         try:
@@ -100,6 +122,10 @@ class Watchdog:
         """By the descriptor of the status socket."""
         self.starting: dict[int, Child] = {}
         """Those that are not executed yet, by the descriptor of the failure pipe."""
+        self.next_scan = 0.0
+        """When to look for orphans that a dead child hides; 0 if there is none."""
+        self.tags = Tags()
+        self.monitor = ResourceMonitor(self.tags)
         self.poll = select.poll()
         self.wakeup, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
@@ -111,7 +137,10 @@ class Watchdog:
         for descriptor in (0, self.wakeup, os.pidfd_open(self.parent)):
             self.poll.register(descriptor, select.POLLIN)
         while os.getppid() == self.parent:
-            ready = {descriptor for descriptor, _ in self.poll.poll()}
+            times = (self.monitor.apply_limits({child.pid for child in self.children.values()}), self.reap_hidden())
+            ready = {
+                descriptor for descriptor, _ in self.poll.poll(min((each for each in times if each), default=None))
+            }
             if self.wakeup in ready:
                 os.read(self.wakeup, 65536)
                 self.report_exits()
@@ -147,9 +176,10 @@ class Watchdog:
             status.close()
             return
         try:
+            tag = self.tags.issue()
             pid = fork_into(request["cgroup"])
             if pid == 0:
-                become_program(request, streams, writing)
+                become_program(request, streams, writing, tag)
         except OSError as error:
             os.close(reading)
             Child(0, status, -1).report("failed", "fork", error.errno or errno.EIO)
@@ -160,6 +190,8 @@ class Watchdog:
         child = self.children[status.fileno()] = self.starting[reading] = Child(pid, status, reading)
         for descriptor in (status.fileno(), reading):
             self.poll.register(descriptor, select.POLLIN)
+        if request["limits"]:
+            child.tree = LimitedTree(child, tag, request["limits"], request["cgroup"])
         child.report("forked", pid)
 
     def report_start(self, child: Child) -> None:
@@ -174,6 +206,8 @@ class Watchdog:
             child.report("failed", *marshal.loads(failure))
         else:
             child.report("started")
+            if child.tree:
+                self.monitor.add(child.tree)
 
     def report_exits(self) -> None:
         """Report the children that have exited, without reaping them; reap orphans."""
@@ -192,12 +226,23 @@ class Watchdog:
         try:
             while end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if end.si_pid in held:
-                    # It hides those behind it in the kernel's list.
-                    reap_each(list_children() - held)
+                    # It hides those behind it in the kernel's list. Mostly, it is released at once.
+                    self.next_scan = self.next_scan or time.monotonic() + SCAN_DELAY
                     return
                 os.waitpid(end.si_pid, 0)
         except ChildProcessError:
             pass
+        self.next_scan = 0.0
+
+    def reap_hidden(self) -> float | None:
+        """Reap the orphans that a dead child hides, if it is time; return the milliseconds until then."""
+        if not self.next_scan:
+            return None
+        if (wait := self.next_scan - time.monotonic()) > 0:
+            return 1000 * wait + 1
+        self.next_scan = 0.0
+        reap_each(list_children() - {child.pid for child in self.children.values()})
+        return None
 
     def release(self, child: Child) -> None:
         """Reap the child; kill it if it still runs, and then reap it as an orphan."""
@@ -205,6 +250,7 @@ class Watchdog:
             if descriptor >= 0:
                 self.poll.unregister(descriptor)
         del self.children[child.status.fileno()]
+        self.monitor.release(child.pid)
         child.status.close()
         if self.starting.pop(child.failure, None):
             os.close(child.failure)
@@ -219,7 +265,7 @@ def list_children() -> set[int]:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return set(map(int, file.read().split()))
     except OSError:  # the kernel was built without this file
-        return {pid for pid, fields in read_table().items() if int(fields[1]) == os.getpid()}
+        return {pid for pid, fields in read_table().items() if int(fields[PARENT]) == os.getpid()}
 
 
 def reap_each(pids: set[int]) -> None:
@@ -262,11 +308,12 @@ def fork_into(cgroup: str) -> int:
     return pid
 
 
-def become_program(request: Request, streams: list[int], failure: int) -> NoReturn:
+def become_program(request: Request, streams: list[int], failure: int, tag: int) -> NoReturn:
     """Execute the program in a fork, or report the failed stage."""
     stage, reason = "fork", errno.EINVAL
     try:
         os.setsid()
+        put_tag(tag)
         for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -327,7 +374,7 @@ def kill_descendants(cgroup: str, timeout: float) -> None:
     while time.monotonic() < deadline:
         if cgroup:
             write_file(cgroup + "/cgroup.kill", "1")
-        kill_listed(list_descendants())
+        signal_processes(list_descendants(), signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -339,44 +386,10 @@ def kill_descendants(cgroup: str, timeout: float) -> None:
         time.sleep(KILL_INTERVAL)
 
 
-def list_descendants() -> dict[int, list[bytes]]:
-    """Return the live descendants of this process, with their fields in /proc/PID/stat after the name."""
+def list_descendants() -> Table:
+    """Return the live descendants of this process."""
     table = read_table()
-    members = {os.getpid()}
-    while more := {pid for pid, fields in table.items() if int(fields[1]) in members} - members:
-        members |= more
-    return {pid: table[pid] for pid in members - {os.getpid()} if table[pid][0] not in b"ZXx"}
-
-
-def read_table() -> dict[int, list[bytes]]:
-    """Return all processes, each with its fields in /proc/PID/stat after the name."""
-    pids = [name for name in os.listdir("/proc") if name.isdecimal()]
-    return {int(pid): fields for pid in pids if (fields := read_stat(pid))}
-
-
-def kill_listed(processes: dict[int, list[bytes]]) -> None:
-    for pid, fields in processes.items():
-        try:
-            descriptor = os.pidfd_open(pid)
-        except OSError:
-            continue
-        try:
-            # Checked again: from now on it is certain that the pid is the process that was listed.
-            if read_stat(str(pid))[19:20] == fields[19:20]:
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        except OSError:
-            pass
-        finally:
-            os.close(descriptor)
-
-
-def read_stat(pid: str) -> list[bytes]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
-            text = file.read(1024)
-    except OSError:
-        return []
-    return text[text.rfind(b")") + 2 :].split()
+    return list_live(add_descendants({os.getpid()}, table) - {os.getpid()}, table)
 
 
 def remove_cgroup(cgroup: str) -> bool:

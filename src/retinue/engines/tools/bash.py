@@ -45,6 +45,8 @@ class CommandContext(Struct, frozen=True, kw_only=True):
     open_supervisor: Callable[[], Awaitable[ProcessSupervisor]]
     """Returns the supervisor of the engine's processes."""
     sandbox: SandboxPolicy = NO_SANDBOX
+    limits: Mapping[str, int] = {}
+    """Limits on what the processes of one command use."""
 
 
 async def bash(
@@ -63,6 +65,7 @@ async def bash(
     from retinue.engines.process.child import open_child
     from retinue.engines.process.command import ChildCommand
     from retinue.engines.sandbox.launch import open_sandbox
+    from retinue.model.errors import ErrorCode
 
     shell = which("bash", path=context.environ.get("PATH")) or which("sh", path=context.environ.get("PATH"))
     if shell is None:
@@ -70,7 +73,10 @@ async def bash(
     # The comparison is false for NaN, too.
     seconds = min(timeout, MAX_COMMAND_TIMEOUT) if timeout >= MIN_COMMAND_TIMEOUT else MIN_COMMAND_TIMEOUT
     child_command = ChildCommand(
-        argv=(shell, "-c", MERGE_SCRIPT, shell, command), cwd=context.cwd, environ=context.environ
+        argv=(shell, "-c", MERGE_SCRIPT, shell, command),
+        cwd=context.cwd,
+        environ=context.environ,
+        limits=context.limits,
     )
     end: ProcessEnd | None = None
     with contextlib.closing(CommandOutput(context.environ.get("TMPDIR"))) as output:
@@ -83,6 +89,8 @@ async def bash(
                     end = await _receive_all(child, output)
                 child.answered = end is not None
         except EngineError as error:
+            if error.failure.code is not ErrorCode.SPAWN_FAILED:
+                raise  # a limit of the run, or its watchdog
             raise ToolError(error.failure.message) from error
         notices = output.describe()
     if child.killed_descendants and end is not None:

@@ -45,6 +45,9 @@ class RunSettingsInput(ApiInput, frozen=True, kw_only=True):
     max_turns: Annotated[int, _setting_bounds("max_turns")] | None = None
     max_tokens: Annotated[int, _setting_bounds("max_tokens")] | None = None
     max_cost: Annotated[float, _setting_bounds("max_cost")] | None = None
+    max_memory_bytes: Annotated[int, _setting_bounds("max_memory_bytes")] | None = None
+    max_processes: Annotated[int, _setting_bounds("max_processes")] | None = None
+    max_disk_bytes: Annotated[int, _setting_bounds("max_disk_bytes")] | None = None
     max_concurrency: Annotated[int, _setting_bounds("max_concurrency")] | None = None
     allow_write: bool | None = None
     isolation: Isolation | None = None
