@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from tests.hosts.test_programs import REQUIRED
-from tests.real.install import skip
 
 from retinue import __version__
 
@@ -36,7 +35,7 @@ def run(*command: str | Path, environ: Mapping[str, str] | None = None, cwd: Pat
 def managers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder with the programs of uv and pipx."""
     if not os.environ.get(REQUIRED):
-        skip("uv and pipx are not here: `make test-hosts` installs them from a package registry.")
+        pytest.skip("uv and pipx are not here: `make test-hosts` installs them from a package registry.")
     folder = tmp_path_factory.mktemp("managers")
     run(sys.executable, "-m", "venv", folder)
     run(folder / "bin" / "python", *PIP, "install", "-r", REQUIREMENTS)

@@ -164,11 +164,11 @@ async def test_parallel_native_agent_calls_are_runs_with_their_own_call_ids(make
 
 
 async def test_unsupported_native_agent_options_are_reported(make_retinue):
-    wants = native_call("worker", [DONE], model="haiku", isolation="worktree", run_in_background=True)
+    wants = native_call("worker", [DONE], model="haiku", run_in_background=True)
     async with make_retinue() as retinue:
         _, events = await run_lead(retinue, wants, DONE)
     ignored, model = actual(events)[2].notices
-    assert ignored.startswith("Ignored parameters: isolation, run_in_background. ")
+    assert ignored.startswith("Ignored parameters: run_in_background. ")
     assert model == "Ignored model: the setting models lists no model that a call may choose"
 
 

@@ -120,12 +120,12 @@ async def test_killed_watchdog_ends_its_children_and_is_replaced(kind, watch):
 
 
 async def test_frozen_watchdog_is_replaced(monkeypatch):
-    monkeypatch.setattr(watchdog, "REPORT_TIMEOUT", 0.1)
     async with ProcessSupervisor() as supervisor:
         async with open_child(shell("read x; exit 3", stdin=StdinMode.PIPE), supervisor) as process:
             os.kill(supervisor.watchdog_pid or 0, signal.SIGSTOP)
             await process.send(b"go\n")
-            with pytest.raises(EngineError) as caught:
+            with monkeypatch.context() as impatient, pytest.raises(EngineError) as caught:
+                impatient.setattr(watchdog, "REPORT_TIMEOUT", 0.1)
                 await process.wait()
         assert caught.value.failure.reason == "watchdog_lost"
         async with open_child(shell("true"), supervisor) as process:
