@@ -271,7 +271,7 @@ def test_port_of_another_program_is_reported_without_sending_the_token(process):
         with pytest.raises(BlockingIOError):
             taken.accept()
     assert done.returncode == 2
-    assert f"Cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert f"Could not listen on 127.0.0.1:{port}: address already in use. Try --port {port + 1}." in done.stderr
     assert done.stdout == ""
 
 

@@ -319,4 +319,4 @@ def test_signal_ends_the_http_server_and_a_taken_port_is_reported(tmp_path):
     finally:
         server.end()
     assert second.returncode == 2
-    assert f"Cannot listen on 127.0.0.1:{server.port}" in second.stderr
+    assert f"Could not listen on 127.0.0.1:{server.port}: address already in use." in second.stderr

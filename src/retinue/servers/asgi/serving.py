@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import typing
 from asyncio import Protocol, Transport
@@ -21,6 +22,9 @@ RESERVED_CONNECTIONS = 16
 """Connections that are reserved for clients who send requests: beyond the rest, the oldest silent one is closed."""
 SHUTDOWN_TIMEOUT = 5.0
 """Seconds until every connection is closed."""
+
+
+MAX_PORT = 65_535
 
 
 class _ConnectionState(Struct, frozen=True):
@@ -44,8 +48,11 @@ def bind_socket(port: int, host: str = LOCAL_HOST) -> socket.socket:
     try:
         bound = socket.create_server((host, port), family=family)
     except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ServerStartError(f"Cannot listen on {host}:{port}: {why}. Choose another port.") from error
+        # Without the address, which asyncio and socket repeat in the text of the error.
+        number = error.errno if isinstance(error, OSError) else None
+        why = os.strerror(number).lower() if number else str(error)
+        advice = f"Try --port {port + 1}." if 0 < port < MAX_PORT else "Choose another port."
+        raise ServerStartError(f"Could not listen on {host}:{port}: {why}. {advice}") from error
     # Connections inherit it; asyncio sets it only on sockets it makes itself. Without it, a small response waits
     # 40 ms for the client to acknowledge its first packet.
     bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
