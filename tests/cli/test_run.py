@@ -499,7 +499,7 @@ def test_tasks_that_cannot_start_leave_no_session_and_refuse_the_command_if_all_
         (("chain", "--step", "nobody", "x"), "unknown_agent"),
         (("sessions", "show", "nope"), "session_not_found"),
         (("sessions", "output", "nope"), "session_not_found"),
-        (("sessions", "prune"), "invalid_input"),
+        (("sessions", "prune", "--older-than", "soon"), "invalid_input"),
         (("agents", "show", "nobody"), "unknown_agent"),
         (("agents", "new", "../evil"), "invalid_input"),
         (("agents", "check", "nofile"), "invalid_input"),

@@ -127,11 +127,12 @@ class Watchdog:
             theirs.close()
         self._socket.setblocking(False)
         self._sending = anyio.Lock()
+        self._was_killed = False
         self.pid = self._process.pid
 
     def is_gone(self) -> bool:
-        """Return whether the watchdog has died."""
-        if self._process.poll() is not None:
+        """Return whether the watchdog has died, or is about to."""
+        if self._was_killed or self._process.poll() is not None:
             return True
         try:
             return not self._socket.recv(1)
@@ -142,6 +143,7 @@ class Watchdog:
 
     def kill(self) -> None:
         """Kill a watchdog that does not respond: its children are then reported as lost."""
+        self._was_killed = True
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
@@ -208,8 +210,8 @@ class Watchdog:
         raise self._freeze_error()
 
     def _freeze_error(self) -> WatchdogLostError:
-        """Kill a watchdog that does not respond: all its children are then reported as lost."""
-        self._process.kill()
+        """Kill a watchdog that does not respond and return the error of the start."""
+        self.kill()
         return WatchdogLostError(errno.ETIMEDOUT, "The watchdog does not respond")
 
 

@@ -3,7 +3,8 @@
 import { html, Part } from "./ui.js";
 import { useNow } from "./signal.js";
 import { DeclaredVsActual } from "./declared-vs-actual.js";
-import { changesText, clock, cost, count, duration, firstLine, dateTime, plural, shortId } from "./format.js";
+import { Worktree } from "./worktree.js";
+import { clock, cost, count, duration, firstLine, dateTime, plural, shortId } from "./format.js";
 import { Line, Pairs } from "./untrusted-text.js";
 import { isLive } from "./store.js";
 import { plainText } from "./text.js";
@@ -125,27 +126,6 @@ function Tools({ detail: { toolsUsed = [] } }) {
           )}
         </tbody>
       </table>
-    <//>
-  `;
-}
-
-// Where the changes of a run in a worktree of its own are, and how to take them over.
-function Worktree({ detail }) {
-  const changes = detail.actual?.worktree;
-  if (!changes) return null;
-  const rows = [
-    ["Changes", changesText(changes)],
-    ["Branch", changes.branch],
-    ["Folder", changes.path],
-    ["Patch", changes.patchFile],
-  ];
-  return html`
-    <${Part} title="Worktree">
-      <${Pairs} rows=${rows} kind="mono" />
-      <p class="muted">
-        To apply the changes to your files, in a terminal:${" "}
-        <code>${`retinue worktrees merge ${shortId(detail.session)}`}</code>
-      </p>
     <//>
   `;
 }
