@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from tests.real.install import MissingError
+from tests.real.install import MissingError, required
 
 INSTALL_TIMEOUT = 600.0
 """Seconds for installing packages; the largest takes about a minute."""
@@ -37,3 +39,14 @@ def _run(command: list[str], advice: str) -> None:
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
         raise MissingError(f"apt-get {command[2]} failed ({last[:200]}). {advice}")
+
+
+def run_installation(name: str, install: Callable[[Path], None], arguments: Sequence[str]) -> int:
+    """Install into the folder of the arguments and return the exit code; a missing program fails only if required."""
+    try:
+        install(Path(arguments[0] if arguments else ".tools").absolute())
+    except MissingError as why:
+        fate = "" if required() else " The tests that run it are skipped."
+        sys.stderr.write(f"{name} could not be installed: {why}{fate}\n")
+        return 1 if required() else 0
+    return 0

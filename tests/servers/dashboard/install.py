@@ -13,8 +13,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from tests.real.install import MissingError, required
-from tests.support.system_packages import install_packages
+from tests.real.install import MissingError
+from tests.support.system_packages import install_packages, run_installation
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 VARIABLE = "RETINUE_TEST_BROWSER"
@@ -42,15 +42,5 @@ def install(tools: Path) -> None:
     (tools / STAMP).touch()
 
 
-def main(arguments: list[str]) -> int:
-    try:
-        install(Path(arguments[0] if arguments else ".tools").absolute())
-    except MissingError as why:
-        fate = "" if required() else " The tests that run it are skipped."
-        sys.stderr.write(f"A browser could not be installed: {why}{fate}\n")
-        return 1 if required() else 0
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_installation("A browser", install, sys.argv[1:]))
