@@ -7,6 +7,7 @@ async with Retinue(engine="offline") as retinue:
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -459,6 +460,9 @@ def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAs
     return OwnTask(parts)
 
 
+_REPLACEMENT = re.compile(r"; \S+ is used$")
+
+
 def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings a program passed, without those that are None.
 
@@ -467,7 +471,8 @@ def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     layer = {name: value for name, value in settings.items() if value is not None}
     for problem in resolve_settings("nested", [SettingsLayer(name="call", values=layer)], TOOLSET_DEFAULTS).problems:
-        raise ValueError(problem.message.replace(" ignored", "", 1))
+        # In a file the value would be ignored or replaced; here the call is refused.
+        raise ValueError(_REPLACEMENT.sub("", problem.message.replace(" ignored", "", 1)))
     return layer
 
 

@@ -145,3 +145,18 @@ async def test_no_task_at_all_raises(scratch_home):
             await retinue.delegate([])
         with pytest.raises(ValueError, match="No task given"):
             await retinue.chain([])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"sandbox": "tight"}, "sandbox = 'tight': expected one of off, workspace, strict"),
+        ({"timeout": 0.1}, "timeout = 0.1 is out of range"),
+    ],
+)
+def test_refused_setting_of_a_program_names_no_value_that_is_used_instead(settings, message):
+    from retinue.client import Retinue
+
+    with pytest.raises(ValueError, match=next(iter(settings))) as caught:
+        Retinue(settings=settings)
+    assert str(caught.value) == message
