@@ -58,8 +58,8 @@ async def prompt(terminal: Terminal, *words: str) -> list[str]:
     await terminal.until("scripted-1")
     terminal.type("Go.")
     await terminal.until("Go.")
-    await terminal.until("Working", typing=ENTER)  # repeated: pi accepts no key while it starts
-    return [row.strip() for row in await terminal.until(*words)]
+    # Repeated: pi accepts no key while it starts, and "Working" of an earlier turn may still be on the screen.
+    return [row.strip() for row in await terminal.until(*words, typing=ENTER)]
 
 
 def delegation_step(*tasks: tuple[str, str | None], **more: Any) -> dict[str, Any]:
