@@ -191,7 +191,7 @@ def test_input_with_a_key_twice_is_refused_by_name(cli, given):
 def test_plan_with_a_key_twice_is_refused_by_name(cli):
     result = cli("delegate", "-", *SCRIPTED, stdin='{"tasks": [{"agent": "explorer", "prompt": "a", "prompt": "b"}]}')
     assert result.exit_code == 2
-    assert "-: invalid plan: it has the key 'prompt' twice." in result.stderr
+    assert "stdin: invalid plan: it has the key 'prompt' twice\n" in result.stderr
 
 
 def test_surface_is_accepted_as_the_former_name_of_toolset(cli):

@@ -50,12 +50,20 @@ def test_help_of_an_unknown_command_is_refused_with_the_nearest_name(cli):
     done = cli("help", "sesions")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("Usage: retinue ")
-    assert done.stderr.endswith("\n\nerror: No such command 'sesions'. Did you mean sessions?\n")
+    assert done.stderr.endswith("\n\nerror: No such command 'sesions'. Did you mean `retinue sessions`?\n")
 
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("ps", "watch"), ("logs", "events --follow"), ("show", "sessions show ID"), ("version", "--version")],
+    [
+        ("ps", "watch"),
+        ("logs", "events --follow"),
+        ("show", "sessions show ID"),
+        ("list", "sessions list"),
+        ("init", "setup"),
+        ("version", "--version"),
+        ("vresion", "--version"),
+    ],
 )
 def test_command_of_other_programs_is_refused_with_ours(cli, typed, meant):
     assert cli(typed).stderr.endswith(f"error: No such command '{typed}'. Did you mean `retinue {meant}`?\n")
@@ -149,10 +157,16 @@ def test_signals_are_handled_before_heavy_imports():
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [
-        (["frun"], "Did you mean run?"),
-        (["sesions"], "Did you mean sessions?"),
-        (["run", "--tmeout", "3", "explorer", "x"], "'--timeout'"),
-        (["agents", "shw"], "Did you mean"),
+        (["frun"], "Did you mean `retinue run`?"),
+        (["sesions"], "Did you mean `retinue sessions`?"),
+        (
+            ["run", "--tiemout", "3", "explorer", "x"],
+            "error: No such option '--tiemout'. Did you mean `--timeout`?\n",
+        ),
+        (["run", "--xyz", "explorer", "x"], "error: No such option '--xyz'.\n"),
+        (["agents", "shw"], "Did you mean `retinue agents show`?"),
+        (["help", "agents", "shw"], "Did you mean `retinue agents show`?"),
+        (["help", "run", "shw"], "`retinue run` has no commands."),
         (["tools", "--toolset", "singl"], "Did you mean single?"),
         (["run", "explrer", "x"], "Did you mean explorer?"),
         (["run", "explorer", "x", "--engine", "ofline"], "Did you mean offline?"),
@@ -294,7 +308,7 @@ def test_locale_without_unicode_gets_similar_characters(process):
     assert done.returncode == 0
     assert "+ done > ?? *" in done.stdout
     assert "> ls src" in done.stderr
-    assert "+ done in" in done.stderr
+    assert "+ completed in" in done.stderr
 
 
 def test_arguments_are_utf_8_in_every_locale(process):
@@ -349,7 +363,7 @@ def test_ranges_of_numbers_are_in_words(cli, arguments, words):
     [
         (["agents", "approve"], " Did you mean `retinue agents trust`?"),
         (["sessions", "export"], " Did you mean `retinue sessions show ID --html`?"),
-        (["worktrees", "mrge"], " Did you mean merge?"),
+        (["worktrees", "mrge"], " Did you mean `retinue worktrees merge`?"),
         (["config", "zzz"], ""),
     ],
 )

@@ -17,7 +17,7 @@ def test_run_prints_only_the_answer_on_stdout(cli):
     assert result.exit_code == 0
     assert result.stdout == "Found look.\n"
     assert "→ ls ." in result.stderr
-    assert "✓ done" in result.stderr
+    assert "✓ completed" in result.stderr
 
 
 def test_quiet_run_prints_only_the_answer(cli):
@@ -220,7 +220,9 @@ def test_run_that_cannot_be_stored_still_prints_its_answer(cli, place):
     ],
 )
 def test_ignored_settings_are_named_with_their_value_before_a_run(cli, environ, sentence):
-    assert sentence in cli("run", "explorer", "x", *SCRIPTED, **environ).stderr.splitlines()[0]
+    for quiet in ((), ("-q",)):
+        first = cli("run", "explorer", "x", *SCRIPTED, *quiet, **environ).stderr.splitlines()[0]
+        assert first == f"warning: {sentence}"
 
 
 def test_ignored_settings_of_a_file_are_named_with_the_file(cli, scratch_home):
@@ -270,8 +272,8 @@ def test_delegate_prints_each_answer_under_its_name(cli):
     scripts = {"explorer": [{"say": "one"}], "tester": [{"fail": "400 bad"}], "reviewer": [{"say": "three"}]}
     result = cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan), script={"agents": scripts})
     lines = [line.split(" (session")[0] for line in result.stdout.splitlines()]
-    assert lines == ["=== 1 first: ok", "one", "=== 3 reviewer: ok", "three"]
-    assert "-: ignored unknown fields: also, tasks[2].later" in result.stderr
+    assert lines == ["=== 1 first: completed", "one", "=== 3 reviewer: completed", "three"]
+    assert "stdin: ignored unknown fields: also, tasks[2].later" in result.stderr
     assert "2 tester: The model provider failed: 400 bad" in result.stderr
 
 
@@ -287,9 +289,10 @@ def test_chain_prints_its_last_answer_and_the_step_where_it_stopped(cli):
 @pytest.mark.parametrize(
     ("plan", "sentence"),
     [
-        ("{", "invalid plan: "),
+        ("{", "stdin: invalid JSON, unexpected end of file (line 1)"),
+        ('{"tasks": [\n{"é": 1 "x"}]}', "stdin: invalid JSON, expected ',' or '}' (line 2, column 9)"),
         ("[" * 100_000, "invalid plan: "),
-        ("[]", "invalid plan: "),
+        ("[]", "stdin: invalid plan: Expected `object`, got `array`"),
         ('{"tasks": [{"prompt": 1}]}', "invalid plan: Expected `str | null`, got `int` - at `$.tasks[0].prompt`"),
         ('{"tasks": [{"agent": "a"}]}', "Task 1 has no prompt"),
         ('{"tasks": [{"prompt": "x"}, {"prompt": " "}]}', "Task 2 has no prompt"),
@@ -298,7 +301,7 @@ def test_chain_prints_its_last_answer_and_the_step_where_it_stopped(cli):
             for field in ("agent", "profile", "cwd", "name", "resume")
             for empty in ("", " ")
         ),
-        ('{"tasks": [{"prompt": "x"}], "profile": ""}', "- has an empty profile."),
+        ('{"tasks": [{"prompt": "x"}], "profile": ""}', "stdin has an empty profile."),
         *(
             (json.dumps({"tasks": [{"prompt": "x", "files": [{"path": "f", part: 0}]}]}), "lines are counted from 1")
             for part in ("start", "end", "head", "tail")

@@ -447,7 +447,7 @@ def test_show_prints_why_another_model_was_tried(cli, place):
     done = cli("run", "picky", "Where?", *SCRIPTED, "--json", script=script)
     shown = cli("sessions", "show", json.loads(done.stdout)["session"]).stdout
     assert "model          big declared, small answered\n" in shown
-    assert "attempts       1 first with big: provider (rate_limit); 2 fallback with small: ok\n" in shown
+    assert "attempts       1 first with big: provider (rate_limit); 2 fallback with small: completed\n" in shown
 
 
 def test_unreadable_session_does_not_hide_others(cli, scratch_home, session):

@@ -162,7 +162,7 @@ def test_dumb_terminal_gets_lines(process, terminal):
     running = process.start("run", "explorer", "x", *SCRIPTED, environ=environ, stderr=terminal.device)
     assert running.wait(PROCESS_TIMEOUT) == 0
     seen = terminal.read_to_end()
-    assert "✓ done" in seen
+    assert "✓ completed" in seen
     assert "\x1b" not in seen
 
 

@@ -71,7 +71,7 @@ def test_extend_adds_time_to_a_run_of_another_process(cli, process, start_waitin
     process.run("steer", session, "go on")
     _, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert "timeout extended by 5m to 15m" in err
-    assert "timeout 900s" in cli("sessions", "show", session).stdout
+    assert "timeout 15m" in cli("sessions", "show", session).stdout
 
 
 def test_watch_extends_and_steers_the_selected_run(process, terminal, start_waiting):

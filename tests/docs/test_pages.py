@@ -48,6 +48,8 @@ FIGURES_OF_SPEECH = re.compile(
     re.IGNORECASE,
 )
 """Words that a reader of the documents would have to guess the meaning of."""
+MAX_README_LINES = 80
+"""Lines of source, with the picture as one."""
 COPIED = ("src", "tests", "examples", "docs", "README.md", "pyproject.toml", ".gitignore")
 
 
@@ -272,3 +274,7 @@ def test_picture_is_small_and_self_contained():
         assert "@import" not in picture
         assert picture.count('class="frame last"') == 1
         assert "explorer" in picture
+
+
+def test_readme_fits_one_screen():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= MAX_README_LINES

@@ -55,7 +55,7 @@ def test_event_with_news_is_a_line_with_the_name_of_its_run(events):
         "explorer      attempt 2 (fallback)",
         "explorer      ! disk full",
         "explorer      “Here it is.”",
-        "explorer      ✓ done in 1.3s (session explorer)",
+        "explorer      ✓ completed in 1.3s (session explorer)",
         "a-very-long…  ✗ timed out after 600.0s (session a-very-l)",
     ]
 

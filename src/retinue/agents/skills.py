@@ -254,7 +254,7 @@ def _unknown_skill_failure(unknown: list[str], known: Mapping[str, SkillDefiniti
 
 def _too_large_failure(agent: AgentProfile, size: int) -> Failure:
     message = (
-        f'The skills agent "{agent.name}" loads have {size} bytes; a system prompt takes at most {MAX_LOADED_BYTES}. '
-        "Nothing was started. List some of them as suggestedSkills instead."
+        f'The skills that agent "{agent.name}" loads have {size} bytes; a system prompt takes at most '
+        f"{MAX_LOADED_BYTES}. Nothing was started. List some of them as suggestedSkills instead."
     )
     return Failure(ErrorCode.UNSUPPORTED, message, "skills_size", {"agent": agent.name})

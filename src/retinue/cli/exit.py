@@ -18,6 +18,7 @@ from retinue.cli.options import CommandRefusedError
 from retinue.cli.printing import OutputError, make_printable, print_error, print_json, print_tip
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.results import REFUSED_EXIT_CODE
+from retinue.support.formatting import find_similar_word
 from retinue.support.own_process import DEBUG_VARIABLE
 from retinue.toolsets.base import ToolResult
 
@@ -73,6 +74,10 @@ def _classify_error(error: Exception) -> _CommandExit:
             return _CommandExit(error.exit_code, error.message, error.failure)
         case RefusedError():
             return _CommandExit(REFUSED_EXIT_CODE, error.failure.message, error.failure)
+        case click.NoSuchOption():
+            near = find_similar_word(error.option_name, error.possibilities or ())
+            sentence = f"No such option '{error.option_name}'." + (f" Did you mean `{near}`?" if near else "")
+            return _CommandExit(error.exit_code, sentence, Failure(ErrorCode.INVALID_INPUT, sentence))
         case click.ClickException():
             sentence = error.format_message()
             return _CommandExit(error.exit_code, sentence, Failure(ErrorCode.INVALID_INPUT, sentence))

@@ -16,7 +16,7 @@ import click
 from retinue import __version__
 from retinue.cli.main import report_cancelled
 from retinue.cli.printing import choose_color
-from retinue.support.formatting import suggest_spelling
+from retinue.support.formatting import find_similar_word
 
 COLOR_CHOICES = ("auto", "always", "never")
 OLD_OPTION_NAMES = {"surface": "toolset"}
@@ -82,10 +82,13 @@ COMMAND_SECTIONS = {
 
 
 SIMILAR_COMMANDS = {
-    "ask": "run", "dashboard": "serve", "exec": "run", "history": "sessions list", "init": "setup", "kill": "cancel",
-    "list": "sessions list", "log": "events --follow", "logs": "events --follow", "ls": "sessions list",
-    "ps": "watch", "show": "sessions show ID", "status": "watch", "stop": "cancel", "top": "watch", "ui": "serve",
-    "version": "--version", "web": "serve",
+    "add": "install", "ask": "run", "continue": "resume", "dashboard": "serve", "exec": "run",
+    "export": "sessions show", "history": "sessions list", "init": "setup", "kill": "cancel",
+    "list": "sessions list", "log": "events --follow", "login": "setup", "logs": "events --follow",
+    "ls": "sessions list", "lst": "sessions list", "merge": "worktrees merge", "new": "agents new",
+    "prune": "sessions prune", "ps": "watch", "search": "sessions list --search", "settings": "config",
+    "show": "sessions show ID", "start": "run", "status": "watch", "stop": "cancel", "top": "watch",
+    "trust": "agents trust", "ui": "serve", "version": "--version", "web": "serve",
 }  # fmt: skip
 """What other programs call our commands."""
 OPTION_SECTIONS = {
@@ -103,6 +106,8 @@ MAX_OPTION_COLUMNS = 26
 
 class LazyGroup(click.Group):
     """A group that lists its commands under headings from a table and imports each when it is used."""
+
+    similar = SIMILAR_COMMANDS
 
     def __init__(self, *, sections: Mapping[str, Mapping[str, LazyCommand]], **rest: Any) -> None:
         super().__init__(**rest)
@@ -139,9 +144,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self._entries and not name.startswith("-") and not ctx.resilient_parsing:
-            similar = SIMILAR_COMMANDS.get(name) if ctx.parent is None else None
-            near = f" Did you mean `retinue {similar}`?" if similar else suggest_spelling(name, self._entries)
-            raise click.UsageError(f"No such command '{name}'.{near}", ctx)
+            raise unknown_command_error(ctx, name)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -150,6 +153,15 @@ class LazyGroup(click.Group):
         for title, section in self._sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(widest), entry.summary) for name, entry in section.items()])
+
+
+def unknown_command_error(ctx: click.Context, name: str) -> click.UsageError:
+    """Return the error for a command that the group of the context does not have, with the one that was meant."""
+    group = ctx.command
+    assert isinstance(group, LazyGroup | CommandGroup)
+    near = find_similar_word(name, [*group.list_commands(ctx), *group.similar])
+    hint = f" Did you mean `{ctx.command_path} {group.similar.get(near, near)}`?" if near else ""
+    return click.UsageError(f"No such command '{name}'.{hint}", ctx)
 
 
 def _report_exception(error: Exception, typed: Sequence[str]) -> int:
@@ -210,7 +222,7 @@ class CommandGroup(click.Group):
 
     def __init__(self, *, similar: Mapping[str, str], **rest: Any) -> None:
         super().__init__(**rest)
-        self._similar = similar
+        self.similar = similar
         """What other programs call our commands."""
 
     def resolve_command(
@@ -218,11 +230,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            similar = self._similar.get(name)
-            near = (
-                f" Did you mean `{ctx.command_path} {similar}`?" if similar else suggest_spelling(name, self.commands)
-            )
-            raise click.UsageError(f"No such command '{name}'.{near}", ctx)
+            raise unknown_command_error(ctx, name)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

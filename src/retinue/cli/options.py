@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
 MAX_JSON_BYTES = 32 * 2**20
 """Limit of a JSON document: sixteen tasks of the usual limit, and some more."""
 TERMINAL_PROMPT = "Reading from the terminal: type the text, then Ctrl-D on a line of its own. Ctrl-C cancels."
-NO_TASK = (
-    'No task given, and stdin is empty. Pass the task as an argument, on stdin or as @FILE: `retinue run AGENT "…"`.'
-)
+NO_TASK = "No task given, and stdin is empty. Pass the task as an argument, on stdin or as @FILE."
+TRUNCATED_JSON = "Input data was truncated"
+"""Message of msgspec for JSON that ends too early."""
+_JSON_ERROR = re.compile(r"JSON is malformed: (?P<problem>.*) \(byte (?P<byte>\d+)\)")
+"""Message of msgspec for other invalid JSON."""
 AT_SIGN_HINT = "Write @@… for a text that starts with @."
 
 
@@ -47,8 +50,8 @@ class CommandRefusedError(click.ClickException):
 class InvalidInputError(CommandRefusedError):
     """Input that cannot be used; the message has the reason and what to do."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(Failure(ErrorCode.INVALID_INPUT, message))
+    def __init__(self, message: str, *hints: str) -> None:
+        super().__init__(Failure(ErrorCode.INVALID_INPUT, message), *hints)
 
 
 def read_text_argument(value: str, *, limit: int) -> str:
@@ -76,7 +79,7 @@ def read_task(value: str | None, retinue: Retinue, toolset: str) -> str:
         "-" if value is None else value, limit=retinue.settings(toolset).settings.max_task_bytes
     )
     if value is None and not text.strip():
-        raise InvalidInputError(NO_TASK)
+        raise InvalidInputError(NO_TASK, f"`{click.get_current_context().command_path} --help` shows examples.")
     return text
 
 
@@ -101,6 +104,18 @@ def decode_json(text: str) -> Any:
     value = msgspec.json.decode(text)
     json.loads(text, object_pairs_hook=_refuse_repeated_keys)
     return value
+
+
+def describe_json_error(text: str, error: Exception) -> str:
+    """Return what is wrong with a JSON document, with the position if it is no JSON at all."""
+    if str(error) == TRUNCATED_JSON:
+        line = text.count("\n") + 1
+        return f"invalid JSON, unexpected end of file (line {line})"
+    if not (match := _JSON_ERROR.fullmatch(str(error))):
+        return str(error)
+    before = text.encode()[: int(match["byte"])].decode(errors="ignore")
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return f"invalid JSON, {match['problem']} (line {line}, column {column})"
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
@@ -271,7 +286,7 @@ def _describe_range(low: float | None, high: float | None) -> str:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout.")
-quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only answers and errors.")
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only answers, ignored settings and errors.")
 cwd_option = click.option(
     "--cwd", type=click.Path(exists=True, file_okay=False), help="Working directory.  [default: current directory]"
 )

@@ -28,6 +28,7 @@ from retinue.model.results import RunResult, Usage, compute_exit_status, describ
 from retinue.model.sandbox import SandboxMode, SandboxReport
 from retinue.model.tasks import Mode
 from retinue.output.untrusted_text import to_one_line
+from retinue.sessions.store import SessionState, describe_outcome, find_outcome
 from retinue.support.formatting import SHORT_ID_LENGTH, pluralize, suggest_spelling
 from retinue.worktrees.store import WorktreeState
 
@@ -131,7 +132,8 @@ def _print_rest(answer: AnswerStream, text: str) -> None:
 
 
 def _result_title(number: int, result: RunResult) -> str:
-    state = "error" if result.failure else "ok"
+    outcome = find_outcome(SessionState.ERROR if result.failure else SessionState.COMPLETED, result.failure)
+    state = describe_outcome(outcome, result.failure)
     session = f" (session {result.session[:SHORT_ID_LENGTH]})" if result.session else ""
     return f"=== {number} {to_one_line(result.spec.name, MAX_NAME_LENGTH)}: {state}{session} ==="
 

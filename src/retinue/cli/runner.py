@@ -95,8 +95,11 @@ async def run_watched(
     # Signals are handled until the view is closed: a reader that has stopped reading must not block the process.
     async with retinue, anyio.create_task_group() as listening:
         problems = retinue.settings(toolset).problems
-        for warning in _startup_warnings(retinue, problems):
+        for warning in _recovery_warnings(retinue):
             print_warning(warning, quiet=options.quiet)
+        for warning in _setting_warnings(problems):
+            # Printed even with --quiet: the run does not do what was configured.
+            print_warning(warning)
         await listening.start(_stop_on_signal, retinue, view, keyboard, options)
         async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
             showing.start_soon(run_view, _UnprintedEvents(watcher, problems[:MAX_NAMED]), view)
@@ -198,13 +201,17 @@ class _UnprintedEvents:
         return isinstance(event, Notice) and event.message in self._messages
 
 
-def _startup_warnings(retinue: Retinue, problems: Sequence[SettingProblem]) -> Iterator[str]:
-    """Yield the warnings to print before anything runs."""
+def _recovery_warnings(retinue: Retinue) -> Iterator[str]:
+    """Yield the warning about runs whose process ended before them."""
     if count := len(retinue.recovered_sessions):
         ids = ", ".join(summary.session[:SHORT_ID_LENGTH] for summary in retinue.recovered_sessions[:MAX_NAMED])
         were = pluralize(count, "run was interrupted when its process", "runs were interrupted when their process")
         more = ", …" if count > MAX_NAMED else ""
         yield f"{were} ended: {ids}{more} (retinue sessions show ID)"
+
+
+def _setting_warnings(problems: Sequence[SettingProblem]) -> Iterator[str]:
+    """Yield the warnings about ignored and changed settings."""
     yield from map(format_setting_problem, problems[:MAX_NAMED])
     if len(problems) > MAX_NAMED:
         yield f"{pluralize(len(problems) - MAX_NAMED, 'more setting')} ignored or changed (retinue doctor)"

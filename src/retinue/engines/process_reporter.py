@@ -48,7 +48,7 @@ class ProgramInfo(Struct, frozen=True):
         reason = classify_error(output)
         is_unclear = reason in _UNCLEAR_REASONS
         code = ErrorCode.SPAWN_FAILED if is_unclear else ErrorCode.PROVIDER
-        advice = f"No model was called. Test it with `{self.check_command}`and with `retinue doctor`."
+        advice = f"No model was called. Test it with `{self.check_command}` and with `retinue doctor`."
         message = f"{self.name} could not start: {output}\n{advice}"
         return EngineError(Failure(code, message, None if is_unclear else reason))
 

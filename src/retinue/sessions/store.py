@@ -46,7 +46,7 @@ class SessionState(StrEnum):
 
 
 class RunOutcome(StrEnum):
-    """The state of a run, with the reasons for which it did not complete told apart."""
+    """The state of a run, with the reason if it did not complete."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -70,6 +70,12 @@ def find_outcome(state: SessionState, failure: Failure | None) -> RunOutcome:
     if state is not SessionState.ERROR:
         return RunOutcome(state.value)
     return _OUTCOMES.get(failure.code, RunOutcome.FAILED) if failure else RunOutcome.FAILED
+
+
+def describe_outcome(outcome: RunOutcome, failure: Failure | None) -> str:
+    """Return the outcome in words, such as `completed` or `timed out`; a failed run has its code: `failed (loop)`."""
+    text = outcome.replace("_", " ")
+    return f"{text} ({failure.code})" if failure and outcome is RunOutcome.FAILED else text
 
 
 class SearchField(StrEnum):

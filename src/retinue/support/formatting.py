@@ -91,10 +91,15 @@ def parse_duration(text: str) -> float | None:
 
 def suggest_spelling(word: str, known: Iterable[str]) -> str:
     """Return a question that suggests a known word similar to an unknown one; empty if there is none."""
+    near = find_similar_word(word, known)
+    return f" Did you mean {near}?" if near else ""
+
+
+def find_similar_word(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is most similar to an unknown one; None if none is."""
     from difflib import get_close_matches
 
-    near = get_close_matches(word, list(known), n=1)
-    return f" Did you mean {near[0]}?" if near else ""
+    return next(iter(get_close_matches(word, list(known), n=1)), None)
 
 
 MAX_NAMES_BESIDE_SUGGESTION = 15

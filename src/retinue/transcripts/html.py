@@ -10,7 +10,7 @@ from retinue.model import events
 from retinue.model.event_codec import EventRecord
 from retinue.model.results import Finalization, describe_confinement
 from retinue.model.runs import ToolArguments
-from retinue.support.formatting import format_time
+from retinue.support.formatting import format_limit, format_time
 from retinue.transcripts.markdown_html import escape, render_markdown
 from retinue.transcripts.text import TranscriptRenderer
 
@@ -115,7 +115,7 @@ class HtmlTranscript(TranscriptRenderer):
             case events.ModelChanged(_, after, reason):
                 text = f"Model: {after} ({reason})"
             case events.DeadlineExtended(seconds):
-                text = f"Timeout extended by {seconds:g} seconds"
+                text = f"Timeout extended by {format_limit(seconds)}"
             case events.Notice(_, message):
                 text = message
         return f'<p class="note">{escape(text)}</p>'

@@ -12,7 +12,7 @@ from retinue.model import events
 from retinue.model.event_codec import EventRecord
 from retinue.model.results import Finalization, describe_confinement
 from retinue.model.runs import ToolArguments
-from retinue.support.formatting import format_time
+from retinue.support.formatting import format_limit, format_time
 
 MAX_ARGS_CHARS = 120
 """Characters of a tool call's arguments in a transcript."""
@@ -127,7 +127,7 @@ class TextTranscript(TranscriptRenderer):
             case events.ModelChanged(_, after, reason):
                 return f"[model: {after} ({reason})]"
             case events.DeadlineExtended(seconds, timeout):
-                return f"[deadline extended: {seconds:g}s more, timeout {timeout:g}s]"
+                return f"[timeout extended by {format_limit(seconds)} to {format_limit(timeout)}]"
             case events.Notice(code, message, compaction):
                 return f"[{code}: {message}]" + (f"\n{compaction.summary}" if compaction else "")
 
@@ -180,7 +180,7 @@ class MarkdownTranscript(TranscriptRenderer):
             case events.ModelChanged(_, after, reason):
                 return f"> **Model:** {after} ({reason})\n"
             case events.DeadlineExtended(seconds):
-                return f"> **Timeout extended by {seconds:g} seconds.**\n"
+                return f"> **Timeout extended by {format_limit(seconds)}.**\n"
             case events.Notice(_, message):
                 return f"{_quote(message)}\n"
 

@@ -15,7 +15,7 @@ from retinue.model.runs import ToolArguments
 from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.untrusted_text import first_line, first_prose_sentence, to_one_line
 from retinue.runtime.progress import ToolCallItem
-from retinue.sessions.store import RunOutcome, SessionState, find_outcome
+from retinue.sessions.store import SessionState, describe_outcome, find_outcome
 from retinue.support.formatting import SHORT_ID_LENGTH, format_limit, format_time, pluralize
 from retinue.tui.widths import fit_text, pad_text, text_width, wrap_text
 
@@ -282,7 +282,7 @@ def format_event(event: events.Event, session: str) -> str | None:
         case events.Text(text=text) if text.strip():
             return f"“{first_prose_sentence(text)}”"
         case events.RunEnded(failure=None, elapsed=elapsed):
-            return f"✓ done in {elapsed:.1f}s (session {session})"
+            return f"✓ completed in {elapsed:.1f}s (session {session})"
         case events.RunEnded(failure=Failure() as failure, elapsed=elapsed):
             return f"✗ {_describe_end(failure)} after {elapsed:.1f}s (session {session})"
         case _:
@@ -290,9 +290,7 @@ def format_event(event: events.Event, session: str) -> str | None:
 
 
 def _describe_end(failure: Failure) -> str:
-    """Return the outcome in words, `timed out`; of other failures with their code."""
-    outcome = find_outcome(SessionState.ERROR, failure)
-    return f"failed ({failure.code})" if outcome is RunOutcome.FAILED else outcome.replace("_", " ")
+    return describe_outcome(find_outcome(SessionState.ERROR, failure), failure)
 
 
 def _format_change(event: events.Event) -> str | None:

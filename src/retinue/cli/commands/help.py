@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from retinue.cli.group import unknown_command_error
 from retinue.cli.printing import help_examples
-from retinue.support.formatting import suggest_spelling
 
 
 @click.command("help", epilog=help_examples("retinue help", "retinue help run", "retinue help sessions prune"))
@@ -19,9 +19,10 @@ def help_command(ctx: click.Context, words: tuple[str, ...]) -> None:
     shown = ctx.find_root()
     for word in words:
         group = shown.command
-        known = group.list_commands(shown) if isinstance(group, click.Group) else []
         found = group.get_command(shown, word) if isinstance(group, click.Group) else None
         if found is None:
-            raise click.UsageError(f"No such command '{' '.join(words)}'.{suggest_spelling(word, known)}", shown)
+            if isinstance(group, click.Group):
+                raise unknown_command_error(shown, word)
+            raise click.UsageError(f"`{shown.command_path}` has no commands. `{shown.command_path} --help` shows it.")
         shown = click.Context(found, info_name=word, parent=shown, **found.context_settings)
     click.echo(shown.get_help(), color=shown.color)

@@ -36,10 +36,9 @@ _SESSION_ID = re.compile(r"[0-9a-f]{6,32}")
 def resume(ctx: click.Context, /, words: tuple[str, ...], **flags: Any) -> None:
     """Continue a session with another task.
 
-    Without ID, or with the ID "last": resume the newest session of this directory that a person started. TASK is the
-    text
-    itself, @FILE, or - for stdin, which is also read if TASK is missing. The agent works in the directory of the
-    session, unless --cwd is given.
+    Without ID, or with the ID "last", the newest session of this directory that a person started is resumed. TASK is
+    the text itself, @FILE, or - for stdin, which is also read if TASK is missing. The agent works in the directory of
+    the session, unless --cwd is given.
     """
     options = RunOptions(**flags)
     session, task = _split_words(words)

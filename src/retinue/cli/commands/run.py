@@ -19,6 +19,7 @@ from retinue.cli.options import (
     InvalidInputError,
     RunOptions,
     decode_json,
+    describe_json_error,
     read_task,
     read_text_file,
     run_options,
@@ -59,16 +60,16 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
     Raises:
         InvalidInputError: it cannot be read, or is not a plan; the message has the position.
     """
-    text = read_text_file(path, limit=MAX_JSON_BYTES)
+    text, name = read_text_file(path, limit=MAX_JSON_BYTES), "stdin" if path == "-" else path
     try:
         raw = decode_json(text)
         plan = msgspec.convert(raw, PlanFile)
     except (msgspec.MsgspecError, RecursionError) as error:
-        problem = "unexpected end of the JSON text" if str(error) == TRUNCATED_JSON else error
-        message = f"{path}: invalid plan: {problem}. `retinue delegate --help` describes the format."
-        raise InvalidInputError(message) from error
+        problem = describe_json_error(text, error)
+        message = problem if problem.startswith("invalid JSON") else f"invalid plan: {problem}"
+        raise InvalidInputError(f"{name}: {message}", "`retinue delegate --help` describes the format.") from error
     if _is_empty(plan.profile):
-        raise InvalidInputError(f"{path} has an empty profile. Remove the profile, or name one.")
+        raise InvalidInputError(f"{name} has an empty profile. Remove the profile, or name one.")
     named = [_list_unknown(entry, PlanFileTask) for entry in raw["tasks"]]
     tasks = tuple(
         _build_task(number, entry, plan.profile, unknown)
@@ -122,9 +123,6 @@ def _suggest_field(name: str, known: Sequence[str]) -> str:
 
 TOOLSETS = {Mode.SINGLE: "single", Mode.PARALLEL: "fanout", Mode.CHAIN: "nested"}
 """The toolset whose defaults apply to each mode."""
-
-TRUNCATED_JSON = "Input data was truncated"
-"""Message of msgspec for JSON that ends too early."""
 
 PLAN_FILE_HELP = """\b
 FILE is JSON, - for stdin:
@@ -226,7 +224,7 @@ def _continue_last(retinue: Retinue, agent: str | None, task: str | None) -> tup
 @for_users_only
 def delegate(ctx: click.Context, /, file: str, **flags: Any) -> None:
     options = RunOptions(**flags)
-    plan = Plan(tasks=_read_tasks(file, options), mode=Mode.PARALLEL)
+    plan = Plan(tasks=_read_tasks(file), mode=Mode.PARALLEL)
     retinue = make_retinue(options)
     run_and_exit(ctx, retinue, plan, TOOLSETS[plan.mode], options)
 
@@ -265,7 +263,7 @@ def chain(ctx: click.Context, /, file: str | None, steps: tuple[tuple[str, str],
     options = RunOptions(**flags)
     retinue, toolset = make_retinue(options), TOOLSETS[Mode.CHAIN]
     given = tuple(Task(agent=agent, prompt=read_task(task, retinue, toolset)) for agent, task in steps)
-    plan = Plan(tasks=_read_tasks(file, options) if file is not None else given, mode=Mode.CHAIN)
+    plan = Plan(tasks=_read_tasks(file) if file is not None else given, mode=Mode.CHAIN)
     run_and_exit(ctx, retinue, plan, toolset, options)
 
 
@@ -285,7 +283,7 @@ def read_output_schema(value: str) -> dict[str, Any]:
         raise InvalidInputError(f"{'--output-schema' if is_json else value}: {error}.") from error
 
 
-def _read_tasks(file: str, options: RunOptions) -> tuple[Task, ...]:
+def _read_tasks(file: str) -> tuple[Task, ...]:
     """Return the tasks of a plan file and warn about unknown fields.
 
     Raises:
@@ -293,5 +291,6 @@ def _read_tasks(file: str, options: RunOptions) -> tuple[Task, ...]:
     """
     tasks, unknown = read_plan(file)
     if unknown:
-        print_warning(f"{file}: ignored unknown fields: {', '.join(unknown)}", quiet=options.quiet)
+        name = "stdin" if file == "-" else file
+        print_warning(f"{name}: ignored unknown fields: {', '.join(unknown)}")
     return tasks

@@ -56,8 +56,15 @@ from retinue.model.runs import Limits
 from retinue.model.sandbox import describe_sandbox
 from retinue.output.truncate import format_size, select_lines
 from retinue.output.untrusted_text import strip_control_characters
-from retinue.sessions.store import RunOutcome, SearchField, SessionFilter, SessionState, SessionSummary
-from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_time, pluralize
+from retinue.sessions.store import (
+    RunOutcome,
+    SearchField,
+    SessionFilter,
+    SessionState,
+    SessionSummary,
+    describe_outcome,
+)
+from retinue.support.formatting import SHORT_ID_LENGTH, UNKNOWN_TIME, format_limit, format_time, pluralize
 from retinue.transcripts.text import TextTranscript
 from retinue.tui.tree import TreeNode, build_tree
 from retinue.tui.widths import fit_text
@@ -139,10 +146,8 @@ def summary_json(summary: SessionSummary) -> dict[str, Any]:
 
 
 def describe_state(summary: SessionSummary) -> str:
-    """Return the state in words, such as `completed` or `timed out`; a failed run has its code: `failed (loop)`."""
-    latest = summary.latest
-    state = latest.outcome.replace("_", " ")
-    return f"{state} ({latest.failure.code})" if latest.failure and latest.outcome is RunOutcome.FAILED else state
+    """Return the state of the latest run in words."""
+    return describe_outcome(summary.latest.outcome, summary.latest.failure)
 
 
 STATE_COLORS = {
@@ -200,9 +205,9 @@ def render_report(actual: ExecutionReport) -> list[str]:
 
 def _format_limits(limits: Limits) -> Iterator[str]:
     """Yield the limits in force by the names of the settings, without those that are off."""
-    yield f"timeout {limits.timeout:g}s, at most {limits.ceiling:g}s"
+    yield f"timeout {format_limit(limits.timeout)}, at most {format_limit(limits.ceiling)}"
     named = {
-        "idle": limits.idle_timeout and f"{limits.idle_timeout:g}s",
+        "idle": limits.idle_timeout and format_limit(limits.idle_timeout),
         "same call": limits.loop_count,
         "same pair": limits.pair_count,
         "same pattern": limits.pattern_count,
@@ -224,7 +229,7 @@ def _format_attempt(attempt: Attempt) -> str:
     model = f" with {attempt.model}" if attempt.model else ""
     failure = attempt.failure
     why = f" ({failure.reason})" if failure and failure.reason else ""
-    return f"{attempt.number} {attempt.reason}{model}: {failure.code if failure else 'ok'}{why}"
+    return f"{attempt.number} {attempt.reason}{model}: {failure.code if failure else 'completed'}{why}"
 
 
 def _format_usage(usage: Usage) -> str:
@@ -705,8 +710,11 @@ def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, y
                     "freedBytes": done.freed_bytes,
                 }
             )
-        message = f"{done.thinned:,} thinned, {done.removed:,} removed, {done.skipped:,} skipped"
-        print_hint(f"{message}, {format_size(done.freed_bytes)} freed.")
+        skipped = f", skipped {done.skipped:,}" if done.skipped else ""
+        print_hint(
+            f"Deleted {pluralize(done.removed, 'whole session')} and the event details of "
+            f"{pluralize(done.thinned, 'session')}{skipped}; {format_size(done.freed_bytes)} freed."
+        )
 
     anyio.run(prune_sessions)
 
