@@ -10,10 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
-import pwd
-import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,17 +24,24 @@ from msgspec import Struct
 from chaos.attack import HIDE_CONTROL_GROUPS, Attack, SectionResult, can_hide_control_groups
 from chaos.canaries import attack_with_canaries
 from chaos.children import attack_with_children
+from chaos.figures import (
+    COMMITTED,
+    LATEST,
+    ChaosResult,
+    commit_results,
+    make_result,
+    read_result,
+    write_result,
+)
 from chaos.junk import attack_with_junk
 from chaos.kills import attack_with_kills
 from chaos.repository import attack_with_a_repository
 from chaos.shutdowns import attack_with_shutdowns
 from chaos.storage import attack_with_power_cuts, attack_with_storage_faults
+from chaos.users import run_as_user, user_name
 from chaos.web import attack_over_http, attack_with_schemathesis
 from retinue.engines.process.supervisor import ContainmentKind, detect_containment
 
-RESULTS = Path(__file__).parent / "results"
-COMMITTED = RESULTS / "committed.json"
-LATEST = RESULTS / "latest.local.json"
 DEFAULT_MINUTES = 5.0
 COLUMNS = "{:34}{:>8}{:>8}{:>8}{:>9}{:>8}{:>9}"
 
@@ -49,70 +52,81 @@ class Section(Struct, frozen=True):
     name: str
     attack: Callable[[Attack], Awaitable[None]]
     share: float
-    has_control: bool = False
-    hides_control_groups: bool = False
+    hides_control_groups: bool | None = None
+    """Whether it runs with or without control groups, if that matters."""
 
 
 SECTIONS = (
-    Section("kills", attack_with_kills, 4, has_control=True),
+    Section("kills", attack_with_kills, 4, hides_control_groups=False),
     Section(
         "kills without control groups",
         partial(attack_with_kills, hides_control_groups=True),
         4,
-        has_control=True,
         hides_control_groups=True,
     ),
     Section("shutdowns in a burst", attack_with_shutdowns, 2),
-    Section("power cuts", attack_with_power_cuts, 3, has_control=True),
-    Section("storage faults", attack_with_storage_faults, 2, has_control=True),
-    Section("200 children at once", attack_with_children, 1, has_control=True),
+    Section("power cuts", attack_with_power_cuts, 3),
+    Section("storage faults", attack_with_storage_faults, 2),
+    Section("200 children at once", attack_with_children, 1),
     Section("junk on every input", attack_with_junk, 2),
-    Section("canaries", attack_with_canaries, 2, has_control=True),
-    Section("hostile repository", attack_with_a_repository, 2, has_control=True),
-    Section("HTTP attacks", attack_over_http, 1, has_control=True),
+    Section("canaries", attack_with_canaries, 2),
+    Section("hostile repository", attack_with_a_repository, 2),
+    Section("HTTP attacks", attack_over_http, 1),
     Section("schemathesis", attack_with_schemathesis, 2),
 )
 
 
-class ChaosResult(Struct, frozen=True, kw_only=True):
-    date: str
-    seed: int
-    minutes: float
-    python: str
-    system: str
-    cores: int
-    user: str
-    containment: str
-    rows: list[SectionResult]
-
-
 def main() -> None:
     chosen = _parse_arguments()
-    if chosen.user:
-        _become_user(chosen.user)
+    if chosen.add:
+        sys.exit(_add_results(chosen.add))
     if chosen.without_control_groups:
         _hide_control_groups()
-    sections = _choose_sections(chosen.sections, is_control=chosen.control)
-    print(f"seed {chosen.seed}, {chosen.minutes:g} minutes, as {_user_name()}")
-    print(COLUMNS.format("", "tried", "held", "lost", "orphans", "leaks", "seconds"))
-    rows = [_run_section(section, chosen, sections) for section in sections]
-    result = ChaosResult(
-        date=time.strftime("%Y-%m-%d"),
-        seed=chosen.seed,
-        minutes=chosen.minutes,
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.release().partition('-')[0]}",
-        cores=os.cpu_count() or 1,
-        user=_user_name(),
-        containment=detect_containment()[0],
-        rows=rows,
+    if chosen.user and chosen.user != user_name():
+        sys.exit(_attack_as_user(chosen))
+    sections = _choose_sections(chosen.sections)
+    print(f"seed {chosen.seed}, {chosen.minutes:g} minutes, as {user_name()}")
+    print(COLUMNS.format("", "tried", "held", "lost", "orphans", "leaks", "seconds"), flush=True)
+    result = make_result(
+        chosen.seed, chosen.minutes, [_run_section(section, chosen, sections) for section in sections]
     )
-    if not chosen.control:
-        path = Path(chosen.json) if chosen.json else COMMITTED if chosen.commit else LATEST
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-        print(f"\nwritten to {path}")
-    sys.exit(_judge(rows, is_control=chosen.control))
+    _write(result, chosen)
+    sys.exit(_judge(result.rows, is_control=chosen.control))
+
+
+def _attack_as_user(chosen: argparse.Namespace) -> int:
+    """Let another process attack as `--user`; return its exit code."""
+    arguments = [*chosen.sections, "--minutes", str(chosen.minutes), "--seed", str(chosen.seed)]
+    arguments += ["--control"] if chosen.control else []
+    with tempfile.TemporaryDirectory(prefix="retinue-chaos-user-") as scratch:
+        code, written = run_as_user(chosen.user, arguments, Path(scratch))
+        if written.exists():
+            _write(read_result(written), chosen)
+    return code
+
+
+def _write(result: ChaosResult, chosen: argparse.Namespace) -> None:
+    """Write the result where the arguments say; a control attack is no result."""
+    if chosen.control:
+        return
+    write_result(Path(chosen.json or LATEST), result)
+    if not chosen.json:
+        print(f"\nwritten to {LATEST}")
+    if chosen.commit:
+        commit_results([result])
+        print(f"added to {COMMITTED}; `make docs` shows the sum of all results there")
+
+
+def _add_results(names: list[str]) -> int:
+    """Add results of earlier runs to those that the documents show; return the exit code."""
+    try:
+        results = [read_result(Path(name)) for name in names]
+    except (OSError, msgspec.MsgspecError) as problem:
+        print(f"error: --add: no result of `make chaos` was read: {problem}", file=sys.stderr)
+        return 2
+    new = commit_results(results)
+    print(f"added {new} of {len(results)} results to {COMMITTED}; `make docs` shows the sum of all results there")
+    return 0
 
 
 def _parse_arguments() -> argparse.Namespace:
@@ -127,7 +141,8 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--without-control-groups", action="store_true", help="hide control groups; needs root")
     parser.add_argument("--control", action="store_true", help="break something on purpose: it must be noticed")
     parser.add_argument("--json", metavar="FILE", help=f"where the result is written; default {LATEST}")
-    parser.add_argument("--commit", action="store_true", help="write the result that the documents show")
+    parser.add_argument("--commit", action="store_true", help="add the result to those that the documents show")
+    parser.add_argument("--add", nargs="+", metavar="FILE", help="only add results of earlier attacks")
     chosen = parser.parse_args()
     if not 0 < chosen.minutes <= 24 * 60:
         parser.error(f"--minutes {chosen.minutes:g}: use more than 0 and at most 1440")
@@ -137,13 +152,13 @@ def _parse_arguments() -> argparse.Namespace:
     return chosen
 
 
-def _choose_sections(words: list[str], *, is_control: bool) -> list[Section]:
+def _choose_sections(words: list[str]) -> list[Section]:
+    """Return the sections that the words choose and this machine can run."""
     found = [section for section in SECTIONS if not words or any(word in section.name for word in words)]
-    if is_control:
-        found = [section for section in found if section.has_control]
-    has_groups = detect_containment()[0] is ContainmentKind.CGROUP
-    if not has_groups or not can_hide_control_groups():
-        found = [section for section in found if not section.hides_control_groups]
+    if detect_containment()[0] is not ContainmentKind.CGROUP:
+        return [section for section in found if section.hides_control_groups is not False]
+    if not can_hide_control_groups():
+        return [section for section in found if section.hides_control_groups is not True]
     return found
 
 
@@ -168,38 +183,7 @@ def _judge(rows: list[SectionResult], *, is_control: bool) -> int:
     return 0 if all(row.is_clean for row in rows) else 1
 
 
-# -- users and control groups ----------------------------------------------------------------------
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
-
-
-def _become_user(name: str) -> None:
-    """Run this command again as another user, who must be able to read the interpreter and the repository."""
-    try:
-        user = pwd.getpwnam(name)
-    except KeyError:
-        sys.exit(f"error: --user {name}: there is no such user")
-    if user.pw_uid == os.geteuid():
-        return
-    if os.geteuid() != 0:
-        sys.exit(f"error: --user {name}: only root can become another user; run it as {name} instead")
-    rights = [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--bounding-set=-all"]
-    rights += ["--inh-caps=-all", "--ambient-caps=-all"]
-    # What this process may read, the processes it starts may not.
-    start = "import chaos.victim, subprocess, sys; subprocess.run([sys.executable, '-c', 'import anyio'], check=True)"
-    probe = ["setpriv", *rights, sys.executable, "-c", start]
-    if not shutil.which("setpriv") or subprocess.run(probe, capture_output=True, check=False).returncode:
-        sys.exit(
-            f"error: --user {name}: {name} cannot run {sys.executable} in {Path.cwd()}. Copy the repository to a "
-            f"folder that {name} can read, and run `make .venv/.dev PYTHON=/usr/bin/python3` there."
-        )
-    os.environ |= {"HOME": user.pw_dir}
-    os.execvp(probe[0], ["setpriv", *rights, sys.executable, "-m", "chaos", *sys.argv[1:]])
+# -- control groups ---------------------------------------------------------------------------------
 
 
 def _hide_control_groups() -> None:

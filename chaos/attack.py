@@ -36,7 +36,10 @@ class SectionResult(Struct, frozen=True, kw_only=True):
     leaks: int
     """Secrets that came out, and requests that had an effect they must not have."""
     seconds: float
-    figures: dict[str, float | str]
+    counts: dict[str, int] = {}
+    """Numbers that several runs add to."""
+    figures: dict[str, float] = {}
+    """Sizes and times, of which several runs have a largest."""
     problems: list[str]
 
     @property
@@ -49,7 +52,8 @@ class Tally:
 
     def __init__(self, name: str) -> None:
         self.tried = self.held = self.lost = self.orphans = self.leaks = 0
-        self.figures: dict[str, float | str] = {}
+        self.counts: dict[str, int] = {}
+        self.figures: dict[str, float] = {}
         self.problems: list[str] = []
         self.name = name
         self._started = time.monotonic()
@@ -72,6 +76,7 @@ class Tally:
             orphans=self.orphans,
             leaks=self.leaks,
             seconds=round(time.monotonic() - self._started, 1),
+            counts=self.counts,
             figures=self.figures,
             problems=self.problems,
         )

@@ -47,7 +47,8 @@ async def attack_with_canaries(attack: Attack, *, at_least: int = 10) -> None:
             if find_secret(SECRETS[name].secret, data)
         ]
         attack.tally.note(*leaks, leaks=len(leaks))
-    attack.tally.figures |= {"families": len(SECRETS), "canaries": placed, "sinks": 9 + len(COMMANDS)}
+    attack.tally.counts |= {"canaries": placed}
+    attack.tally.figures |= {"families": len(SECRETS), "sinks": 9 + len(COMMANDS)}
 
 
 def find_secret(secret: str, data: bytes) -> bool:

@@ -20,7 +20,7 @@ from tests.support.fake_pi import action, encode_script, install_fake_pi
 from chaos.attack import EXIT_TIMEOUT, Attack, environment
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
-from retinue.ipc.client import open_connection
+from retinue.ipc.client import ProcessUnreachableError, open_connection
 from retinue.model.events import Text
 from retinue.sessions.jsonl import JsonlStore
 from retinue.testing.stores import read_all, record_run, run_spec
@@ -75,7 +75,8 @@ async def attack_with_junk(attack: Attack) -> None:
         problems = await run_one(attack, target)
         attack.tally.note(*(f"{target.__name__}: {problem}" for problem in problems), lost=len(problems))
         lines += LINES
-    attack.tally.figures |= {"inputs": len(targets), "junk lines": lines}
+    attack.tally.counts |= {"junk lines": lines}
+    attack.tally.figures |= {"inputs": len(targets)}
 
 
 async def run_one(attack: Attack, target: Callable[[Attack, Path], Awaitable[list[str]]]) -> list[str]:
@@ -91,7 +92,8 @@ async def junk_from_a_child(attack: Attack, home: Path) -> list[str]:
     answer = f"answer {attack.choose.getrandbits(64):x}"
     junk = (make_junk(attack.choose) for _ in range(LINES))
     lines = b"\n".join(line for line in junk if b"message_end" not in line) + b"\n"
-    script = encode_script(action("raw", lines[:60_000].decode("latin-1") + "\n"), action("say", answer))
+    ending = action("exit", 1) if attack.is_control else action("say", answer)
+    script = encode_script(action("raw", lines[:60_000].decode("latin-1") + "\n"), ending)
     async with Retinue(environ=environment(home), cwd=home, state=home / "state", engine="pi") as retinue:
         result = await retinue.run(None, script)
     return [] if (result.failure, result.text) == (None, answer) else [f"{result.failure or result.text!r}"]
@@ -147,6 +149,8 @@ async def _write_junk_to(process: Process, attack: Attack, good: Any, is_answer:
             await process.stdin.send(json.dumps({**good, "id": "first"}).encode() + b"\n")
             for _ in range(LINES):
                 await process.stdin.send(make_junk(attack.choose) + b"\n")
+            if attack.is_control:
+                process.kill()
             await process.stdin.send(json.dumps(good).encode() + b"\n")
     except* (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead):
         problems.append(f"the server ended with exit code {process.returncode}")
@@ -168,8 +172,13 @@ async def junk_to_the_control_socket(attack: Attack, home: Path) -> list[str]:
                     with suppress(anyio.BrokenResourceError):  # cut off, as it should be
                         for _ in range(LINES // 20):
                             await stream.send(make_junk(attack.choose) + b"\n")
-            async with open_connection(str(address)):
-                result = await retinue.run("explorer", "What is here?")
+            if attack.is_control:
+                address.unlink()
+            try:
+                async with open_connection(str(address)):
+                    result = await retinue.run("explorer", "What is here?")
+            except (OSError, ProcessUnreachableError) as problem:
+                return [f"the control socket does not answer: {problem}"]
     return [f"the next run failed: {result.failure.message}"] if result.failure else []
 
 
@@ -182,7 +191,8 @@ async def junk_in_agent_files(attack: Attack, home: Path) -> list[str]:
         (folder / f"junk-{number}.md").write_bytes(
             start + b"\n".join(lines) + attack.choose.choice((b"\n---\n", b""))
         )
-    (folder / "good.md").write_text("---\nname: good\ndescription: reads\ntools: [read]\n---\nYou read.\n")
+    name = "another" if attack.is_control else "good"
+    (folder / f"{name}.md").write_text(f"---\nname: {name}\ndescription: reads\ntools: [read]\n---\nYou read.\n")
     retinue = Retinue(environ=environment(home), cwd=home, engine="offline", settings={"project_agents": "allow"})
     found = retinue.roster().find("good")
     return [] if isinstance(found, Agent) else ["a sound agent file is not found beside the junk"]
@@ -193,7 +203,7 @@ async def junk_in_session_files(attack: Attack, home: Path) -> list[str]:
     async with JsonlStore(state) as store:
         specs = [run_spec(store.claim()) for _ in range(3)]
         written = [await record_run(store, spec, *map(Text, "abcdefgh")) for spec in specs]
-    for spec in specs[1:]:
+    for spec in specs if attack.is_control else specs[1:]:
         path = state / "sessions" / spec.session[:8] / "session.jsonl"
         data = bytearray(path.read_bytes())
         for _ in range(attack.choose.randint(1, 5)):

@@ -16,6 +16,7 @@ from msgspec import Struct
 from tests.support.fake_pi import install_fake_pi
 
 from chaos.attack import EXIT_TIMEOUT, HIDE_CONTROL_GROUPS, Attack, count_left, environment
+from retinue.engines.process.supervisor import ContainmentKind, detect_containment
 from retinue.model.events import RunEnded
 from retinue.sessions.jsonl import JsonlStore
 from retinue.testing.stores import read_all
@@ -35,6 +36,8 @@ class ShownEvent(Struct, frozen=True, array_like=True):
 
 async def attack_with_kills(attack: Attack, *, hides_control_groups: bool = False, at_least: int = 3) -> None:
     """Kill programs that run pi stand-ins, which start daemons, some without an environment."""
+    has_groups = detect_containment()[0] is ContainmentKind.CGROUP
+    prefix = HIDE_CONTROL_GROUPS if hides_control_groups and has_groups else ()
     slowest = 0.0
     shown = runs = 0
 
@@ -42,15 +45,14 @@ async def attack_with_kills(attack: Attack, *, hides_control_groups: bool = Fals
         nonlocal slowest, shown, runs
         while attack.goes_on(at_least):
             home = attack.folder()
-            seconds, events, count = await _kill_one(
-                attack, home, HIDE_CONTROL_GROUPS if hides_control_groups else ()
-            )
+            seconds, events, count = await _kill_one(attack, home, prefix)
             slowest, shown, runs = max(slowest, seconds), shown + events, runs + count
 
     async with anyio.create_task_group() as group:
         for _ in range(1 if attack.is_control else PARALLEL):
             group.start_soon(kill_repeatedly)
-    attack.tally.figures |= {"runs": runs, "events shown": shown, "slowest cleanup, s": round(slowest, 2)}
+    attack.tally.counts |= {"runs": runs, "events shown": shown}
+    attack.tally.figures |= {"slowest cleanup, s": round(slowest, 2)}
 
 
 async def _kill_one(attack: Attack, home: Path, prefix: tuple[str, ...]) -> tuple[float, int, int]:

@@ -12,8 +12,8 @@ from subprocess import DEVNULL
 import anyio
 from tests.support.fake_pi import action, encode_script, install_fake_pi
 
-from chaos.attack import Attack, count_left, environment
-from chaos.kills import find_lost
+from chaos.attack import EXIT_TIMEOUT, Attack, count_left, environment
+from chaos.kills import ShownEvent, find_lost
 
 TASKS = 16
 MAX_SECONDS = 10.0
@@ -58,8 +58,11 @@ async def _shut_down(attack: Attack, home: Path) -> float:
         seconds = time.monotonic() - started
         if process.returncode is None:
             problems.append(f"no exit within {3 * MAX_SECONDS:.0f} s of {number.name}")
-    left, _ = await count_left(mark)
+    if attack.is_control:
+        await anyio.run_process(["sh", "-c", f"setsid sleep {mark} >/dev/null 2>&1 &"])
+    left, _ = await count_left(mark, within=1.0 if attack.is_control else EXIT_TIMEOUT)
     left += (await count_left(str(home / "bin")))[0]
-    lost, more = await find_lost(home / "state", [])
+    shown = [ShownEvent("0" * 32, "0" * 32, 1, is_end=False)] if attack.is_control else []
+    lost, more = await find_lost(home / "state", shown)
     attack.tally.note(*problems, *more, lost=lost, orphans=left)
     return seconds

@@ -37,7 +37,7 @@ async def attack_with_power_cuts(attack: Attack, *, at_least: int = 200) -> None
                 attack.tally.note(*(f"{cut}: {loss}" for loss in losses[:2]), lost=len(losses))
                 shutil.rmtree(root)
             recordings += 1
-    attack.tally.figures["recordings"] = recordings
+    attack.tally.counts["recordings"] = recordings
 
 
 async def attack_with_storage_faults(attack: Attack, *, at_least: int = 60) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from chaos.__main__ import COMMITTED, ChaosResult
 from chaos.attack import SectionResult
+from chaos.figures import ChaosResult, merge_rows, read_committed
 from docs._generate.tables import table
 
 ROOT = Path(__file__).parents[2]
@@ -80,16 +79,26 @@ def coverage_block() -> str:
 
 
 def figures_block() -> str:
-    """Return the table of the last committed attack."""
-    if not COMMITTED.exists():
+    """Return the committed attacks, and their figures together."""
+    results = read_committed()
+    if not results:
         return "No result has been committed yet. `make chaos` attacks on your machine and prints the table.\n"
-    result = msgspec.json.decode(COMMITTED.read_bytes(), type=ChaosResult)
-    rows = [(row.name, *map(str, _counts(row)), _figures(row)) for row in result.rows]
+    runs = [
+        (each.date, str(each.seed), f"{each.minutes:g}", each.user, each.containment, each.python, each.system)
+        for each in results
+    ]
+    minutes = sum(each.minutes for each in results)
+    rows = [(row.name, *map(str, _counts(row)), _figures(row)) for row in merge_rows(results)]
     return (
-        f"{result.date}, seed {result.seed}, {result.minutes:g} minutes, Python {result.python}, {result.system}, "
-        f"{result.cores} cores, as {result.user}, processes held by: {result.containment}.\n\n"
+        f"{minutes:g} minutes in all, on {' or '.join(_cores(results))} cores:\n\n"
+        f"{table(['date', 'seed', 'minutes', 'user', 'processes held by', 'Python', 'system'], runs)}\n"
+        f"Attempts are added, of times and sizes the largest is shown:\n\n"
         f"{table(['attack', 'tried', 'held', 'lost', 'orphans', 'leaks', 'figures'], rows)}"
     )
+
+
+def _cores(results: list[ChaosResult]) -> list[str]:
+    return sorted({str(each.cores) for each in results})
 
 
 def _counts(row: SectionResult) -> tuple[int, ...]:
@@ -97,23 +106,24 @@ def _counts(row: SectionResult) -> tuple[int, ...]:
 
 
 def _figures(row: SectionResult) -> str:
-    return ", ".join(
-        f"{name}: {value if isinstance(value, str) else f'{value:,.10g}'}" for name, value in row.figures.items()
-    )
+    return ", ".join(f"{name}: {value:,.10g}" for name, value in (row.counts | row.figures).items())
 
 
 def summary_block() -> str:
-    """Return the last committed attack in a sentence."""
-    if not COMMITTED.exists():
+    """Return the committed attacks in a sentence."""
+    results = read_committed()
+    if not results:
         return "`make chaos` attacks Retinue from outside and prints what held: [reliability](docs/reliability.md).\n"
-    result = msgspec.json.decode(COMMITTED.read_bytes(), type=ChaosResult)
-    tried, held, lost, orphans, leaks = (sum(column) for column in zip(*map(_counts, result.rows), strict=True))
-    kills = sum(row.tried for row in result.rows if row.name.startswith("kills"))
-    cuts = sum(row.tried for row in result.rows if row.name == "power cuts")
+    merged = merge_rows(results)
+    tried, held, lost, orphans, leaks = (sum(column) for column in zip(*map(_counts, merged), strict=True))
+    kills = sum(row.tried for row in merged if row.name.startswith("kills"))
+    cuts = sum(row.tried for row in merged if row.name == "power cuts")
+    minutes = sum(each.minutes for each in results)
     return (
-        f"**Attacked** on {result.date} for {result.minutes:g} minutes (`make chaos`): {tried:,} attempts, "
-        f"{held:,} held; {kills} kills and {cuts:,} power cuts\namong them. {lost} events were lost, "
-        f"{orphans} processes left, {leaks} secrets or requests got through: [reliability](docs/reliability.md).\n"
+        f"**Attacked** for {minutes:g} minutes, last on {max(each.date for each in results)} (`make chaos`): "
+        f"{tried:,} attempts, {held:,} held; {kills:,} kills and\n{cuts:,} power cuts among them. {lost} events were "
+        f"lost, {orphans} processes left, {leaks} secrets or requests got through:\n"
+        "[reliability](docs/reliability.md).\n"
     )
 
 

@@ -13,7 +13,7 @@ from chaos.junk import attack_with_junk
 from chaos.kills import attack_with_kills
 from chaos.repository import attack_with_a_repository
 from chaos.shutdowns import attack_with_shutdowns
-from chaos.web import attack_over_http
+from chaos.web import SCHEMATHESIS, attack_over_http, attack_with_schemathesis
 
 pytestmark = pytest.mark.process
 
@@ -49,6 +49,7 @@ async def test_shutdown_in_a_burst_of_starts_leaves_no_process_and_one_end_per_r
 
 CONTROLS: dict[str, tuple[Section, tuple[str, ...]]] = {
     "kills": (partial(attack_with_kills, at_least=1), ("lost", "orphans")),
+    "shutdowns": (partial(attack_with_shutdowns, at_least=1), ("lost", "orphans")),
     "3 children": (partial(attack_with_children, children=3), ("lost",)),
     "canaries": (partial(attack_with_canaries, at_least=1), ("leaks",)),
     "repository": (partial(attack_with_a_repository, at_least=1), ("leaks",)),
@@ -64,3 +65,18 @@ async def test_fault_made_on_purpose_is_noticed_by_its_section(name, tmp_path):
     result = attack.tally.result()
     assert all(getattr(result, kind) for kind in kinds)
     assert not result.is_clean
+
+
+async def test_junk_that_breaks_a_reader_on_purpose_is_noticed_on_every_input(tmp_path):
+    attack = Attack("junk", SEED, 0.0, tmp_path, is_control=True)
+    await attack_with_junk(attack)
+    assert (attack.tally.held, attack.tally.tried) == (0, 6)
+
+
+@pytest.mark.skipif(not SCHEMATHESIS.exists(), reason="needs schemathesis: make .tools/chaos/.installed")
+async def test_server_that_differs_from_its_document_is_noticed_by_schemathesis(tmp_path):
+    attack = Attack("schemathesis", SEED, 0.0, tmp_path, is_control=True)
+    await attack_with_schemathesis(attack)
+    result = attack.tally.result()
+    assert result.tried > result.held
+    assert result.problems != []
