@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -39,12 +40,16 @@ class ProgramInfo(Struct, frozen=True):
     """The plural noun for its lines."""
     check_command: str
     """A command that checks whether the program works at all."""
+    explain: Callable[[str], str | None] = lambda _: None
+    """Returns the cause and the way out if the output of a program that could not start names a known one."""
 
     def start_error(self, output: str) -> EngineError:
         """Return the failure of a program that exited before its first model call, classified by its output.
 
         Another model may help against some of these failures.
         """
+        if explained := self.explain(output):
+            return engine_error(f"{self.name} could not start: {explained}", code=ErrorCode.SPAWN_FAILED)
         reason = classify_error(output)
         is_unclear = reason in _UNCLEAR_REASONS
         code = ErrorCode.SPAWN_FAILED if is_unclear else ErrorCode.PROVIDER

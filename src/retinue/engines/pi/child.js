@@ -127,10 +127,23 @@ function delegationTool(parent, { name, description, inputSchema }) {
   };
 }
 
+// pi reads no answer before its `session_start` handlers have ended, so it would wait for one forever, or exit. Every
+// question is answered at once, as `pi -p` answers it. This handler runs first: our extension is the first of the command.
+function answerQuestions(ui) {
+  const answer = (value) => async (question) => {
+    ui.notify(`retinue ${JSON.stringify({ question })}`);
+    return value;
+  };
+  Object.assign(ui, { select: answer(), confirm: answer(false), input: answer(), editor: answer() });
+}
+
 export default function retinue(pi) {
   let run; // the configuration of this session
 
-  pi.on("session_start", (_event, context) => useOwnKey(pi, context));
+  pi.on("session_start", (_event, context) => {
+    answerQuestions(context.ui);
+    return useOwnKey(pi, context);
+  });
 
   pi.registerTool(finalize);
 

@@ -35,6 +35,7 @@ from retinue.engines.json_lines import (
     to_number,
     to_text,
 )
+from retinue.engines.pi.installation import explain_node_error
 from retinue.engines.process.child import ChildProcess
 from retinue.engines.process_reporter import ProcessReporter, ProgramInfo, wait_for_exit
 from retinue.model.events import (
@@ -92,9 +93,10 @@ class UserMessageDelivered(Struct, frozen=True):
 
 
 class ExtensionPrompt(Struct, frozen=True):
-    """A question of an extension, which waits for the answer."""
+    """A question of an extension."""
 
-    id: str
+    id: str | None
+    """The name under which it waits for the answer; None if our own extension has answered it."""
     title: str
 
 
@@ -241,9 +243,18 @@ def _read_extension_prompt(record: Mapping[str, Any]) -> Iterable[PiMessage]:
     if to_text(record.get("method")) in {"select", "confirm", "input", "editor"}:
         yield ExtensionPrompt(to_text(record.get("id")), to_text(record.get("title")) or message)
     elif message.startswith("retinue "):
-        ready = decode_line(message.removeprefix("retinue ").encode(errors="replace"))
-        missing = ready.get("missing") if isinstance(ready, dict) else None
-        yield ExtensionReady(tuple(map(to_text, missing)) if isinstance(missing, list) else ())
+        yield _read_own_message(message.removeprefix("retinue "))
+
+
+def _read_own_message(text: str) -> PiMessage:
+    """Return what our own extension reported: that it is ready, or a question that it answered."""
+    match decode_line(text.encode(errors="replace")):
+        case {"question": title}:
+            return ExtensionPrompt(None, to_text(title))
+        case {"missing": [*tools]}:
+            return ExtensionReady(tuple(map(to_text, tools)))
+        case _:
+            return ExtensionReady()
 
 
 def _read_delta(line: bytes) -> Iterable[PiMessage]:
@@ -289,7 +300,7 @@ def _message_usage(value: Any) -> Usage:
     ).clamped()
 
 
-PI = ProgramInfo(name="pi", records="events", check_command="pi -p hello")
+PI = ProgramInfo(name="pi", records="events", check_command="pi -p hello", explain=explain_node_error)
 
 STDERR_POLL_INTERVAL = 0.5
 """Seconds between two checks of stderr while stdout is silent."""

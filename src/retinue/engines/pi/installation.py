@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +23,8 @@ Version = tuple[int, ...]
 
 RPC_SINCE: Version = (0, 87)
 """Older versions are started once per run: their `--mode rpc` cannot change prompt and tools."""
+NODE_SINCE: Version = (22, 19, 0)
+"""Every version of pi since 0.87 needs this Node."""
 SETTLES_SINCE: Version = (0, 80, 4)
 """Older versions have no `agent_settled` event."""
 
@@ -55,6 +58,7 @@ CAPABILITIES = EngineCapabilities(
 )
 
 MAX_MANIFEST_BYTES = 1 << 20
+MAX_NODE_HEADER_BYTES = 64 * 1024
 MAX_PARENT_FOLDERS = 6
 """Folders searched upwards from the program for the package it belongs to."""
 
@@ -66,6 +70,8 @@ class PiInstallation(Struct, frozen=True):
     """None if unknown, as for a single binary; treated as a recent version."""
     stamp: tuple[int, int]
     """Size and modification time: after an update, processes of the old program are not reused."""
+    needed_node: Version | None = None
+    """The oldest Node it runs on, as its package states; None if unknown."""
 
     @property
     def supports_rpc(self) -> bool:
@@ -87,24 +93,29 @@ def find_pi(environ: Mapping[str, str]) -> PiInstallation | None:
         found = real.stat()
     except (OSError, RuntimeError):
         return None
-    return PiInstallation(program, _read_version(real), (found.st_size, found.st_mtime_ns))
+    manifest = _find_manifest(real)
+    return PiInstallation(
+        program, _parse_version(manifest.version), (found.st_size, found.st_mtime_ns), manifest.needed_node
+    )
 
 
 def require_pi(environ: Mapping[str, str]) -> PiInstallation:
     """Return the installed pi.
 
     Raises:
-        EngineError: pi is not installed.
+        EngineError: pi is not installed, or its Node is too old.
     """
     installation = find_pi(environ)
-    if installation is None:
-        raise engine_error(f"The pi engine cannot be used: {_describe_missing(environ)}", code=ErrorCode.SPAWN_FAILED)
-    return installation
+    if installation and not (outdated := _describe_outdated_node(installation, environ)):
+        return installation
+    reason = outdated if installation else _describe_missing(environ)
+    raise engine_error(f"The pi engine cannot be used: {reason}", code=ErrorCode.SPAWN_FAILED)
 
 
 def not_installed_reason(environ: Mapping[str, str]) -> str | None:
     """Return why pi cannot be used and what to do, or None if it can."""
-    return _describe_missing(environ) if find_pi(environ) is None else None
+    installation = find_pi(environ)
+    return _describe_outdated_node(installation, environ) if installation else _describe_missing(environ)
 
 
 def not_configured_reason(environ: Mapping[str, str]) -> str | None:
@@ -126,6 +137,54 @@ def _describe_missing(environ: Mapping[str, str]) -> str:
     )
 
 
+def _describe_outdated_node(installation: PiInstallation, environ: Mapping[str, str]) -> str | None:
+    """Return that the Node on the PATH is too old for this pi; None if it is not, or if its version is unknown.
+
+    The version is read from the headers beside the program, because starting it takes as long as a warm run. A Node
+    without headers reports its version when pi fails on it: `explain_node_error`.
+    """
+    node = find_program("node", environ.get("PATH")) if installation.needed_node else None
+    version = _read_node_version(node) if node else None
+    if version and installation.needed_node and version < installation.needed_node:
+        return _outdated_node(f"{node} is version {_join(version)}", installation.needed_node)
+    return None
+
+
+def explain_node_error(output: str) -> str | None:
+    """Return that Node is too old if the output is the stack trace of such a Node, which ends with its version."""
+    found = _NODE_TRACE_END.search(output)
+    if found and (version := _parse_version(found[1])) and version < NODE_SINCE:
+        return _outdated_node(f"the one that runs it is version {found[1]}", NODE_SINCE)
+    return None
+
+
+_NODE_TRACE_END = re.compile(r"^Node\.js v(\d{1,4}\.\d{1,4}\.\d{1,4})\s*\Z", re.MULTILINE)
+
+
+def _outdated_node(found: str, needed: Version) -> str:
+    return (
+        f"pi needs Node {_join(needed)} or later, but {found}. Install a newer Node, for example with "
+        "`npm install -g node@22`, or put it first on the PATH."
+    )
+
+
+def _read_node_version(node: str) -> Version | None:
+    header = Path(node).resolve().parents[1] / "include" / "node" / "node_version.h"
+    try:
+        text = read_regular_file(header, MAX_NODE_HEADER_BYTES).decode(errors="replace")
+    except (OSError, FileTooLargeError, IndexError):
+        return None
+    numbers = dict(_NODE_VERSION_LINE.findall(text))
+    return tuple(int(numbers[name]) for name in ("MAJOR", "MINOR", "PATCH")) if len(numbers) == 3 else None  # noqa: PLR2004
+
+
+_NODE_VERSION_LINE = re.compile(r"^#define NODE_(MAJOR|MINOR|PATCH)_VERSION (\d{1,4})$", re.MULTILINE)
+
+
+def _join(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
 def _has_provider(environ: Mapping[str, str]) -> bool:
     if any(map(PiConfiguration(environ).is_configured, PROVIDERS)):
         return True
@@ -145,17 +204,24 @@ def _has_content(path: Path) -> bool:
         return False
 
 
-def _read_version(program: Path) -> Version | None:
-    for folder in list(program.parents)[:MAX_PARENT_FOLDERS]:
-        manifest = _read_manifest(folder / "package.json")
-        if manifest and manifest.name.endswith("pi-coding-agent"):
-            return _parse_version(manifest.version)
-    return None
-
-
 class _PackageManifest(Struct):
     name: str = ""
     version: str = ""
+    engines: dict[str, str] = {}
+
+    @property
+    def needed_node(self) -> Version | None:
+        needed = self.engines.get("node", "")
+        return _parse_version(needed.removeprefix(">=")) if needed.startswith(">=") else None
+
+
+def _find_manifest(program: Path) -> _PackageManifest:
+    """Return the manifest of the package that the program belongs to; an empty one if there is none."""
+    for folder in list(program.parents)[:MAX_PARENT_FOLDERS]:
+        manifest = _read_manifest(folder / "package.json")
+        if manifest and manifest.name.endswith("pi-coding-agent"):
+            return manifest
+    return _PackageManifest()
 
 
 def _read_manifest(path: Path) -> _PackageManifest | None:
@@ -166,5 +232,5 @@ def _read_manifest(path: Path) -> _PackageManifest | None:
 
 
 def _parse_version(version: str) -> Version | None:
-    parts = version.split("-", maxsplit=1)[0].split(".")
+    parts = version.split("-", maxsplit=1)[0].strip().split(".")
     return tuple(map(int, parts)) if all(part.isascii() and part.isdigit() for part in parts) else None

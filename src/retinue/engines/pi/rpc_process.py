@@ -78,6 +78,8 @@ class RpcProcess:
         self._reporter: PiReporter | None = None
         self._steering = SteeringChannel()
         self._extension_ready: ExtensionReady | None = None
+        self._questions: deque[str] = deque()
+        """Titles of questions that were not answered, until a run reports them."""
         self._run_started = False
         """True once the run has started; earlier events belong to no run or to the one before."""
         self._has_task = False
@@ -118,6 +120,7 @@ class RpcProcess:
         self._steering = steering
         try:
             await self._reporter.start()
+            await self._report_questions()
             await self._open_session(await self._config.import_session(session) if self._config else session)
             await self._configure(spec)
             self._run_started = True
@@ -144,6 +147,15 @@ class RpcProcess:
             self._reporter = None
             if self._config:
                 await self._config.collect(session)
+
+    async def _report_questions(self) -> None:
+        """Report the unanswered questions, those of the start of the process in its first run."""
+        while self._reporter and self._questions:
+            message = (
+                "An extension of pi asked a question that was not answered, because pi runs without a terminal: "
+                f"{self._questions.popleft()}"
+            )
+            await self._reporter.emit(Notice("question", message))
 
     async def _open_session(self, session: str | None) -> None:
         """Open a session that contains only what its file contains."""
@@ -237,14 +249,10 @@ class RpcProcess:
     async def _handle_message(self, incoming: PiMessage) -> None:
         match incoming:
             case ExtensionPrompt(id=number, title=title):
-                # Nobody can answer, and pi would wait forever.
-                await self._write({"type": "extension_ui_response", "id": number, "cancelled": True})
-                if self._reporter:
-                    message = (
-                        f"An extension of pi asked a question that was not answered, because pi runs without a "
-                        f"terminal: {title}"
-                    )
-                    await self._reporter.emit(Notice("question", message))
+                if number is not None:  # nobody can answer, and pi would wait forever
+                    await self._write({"type": "extension_ui_response", "id": number, "cancelled": True})
+                self._questions.append(title)
+                await self._report_questions()
             case ExtensionReady():
                 self._extension_ready = incoming
             case CommandResponse(id=name, error=error):
