@@ -71,5 +71,5 @@ def test_stack_trace_of_an_old_node_is_explained():
 
 
 @pytest.mark.parametrize("output", [TRACE % "22.19.0", "401: no key", "Node.js v20.0.0 is fine\nmore", ""])
-def test_other_output_has_no_explanation(output):
+def test_output_without_an_old_node_has_no_explanation(output):
     assert explain_node_error(output) is None
