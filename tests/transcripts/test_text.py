@@ -1,5 +1,7 @@
 """The plain-text transcript."""
 
+from msgspec import structs
+
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import (
     Finalized,
@@ -15,6 +17,7 @@ from retinue.model.events import (
 )
 from retinue.model.results import Finalization
 from retinue.model.runs import Compaction
+from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxReport
 from retinue.sessions.store import INTERRUPTED
 from retinue.transcripts.text import TextTranscript, call_line
 
@@ -69,4 +72,16 @@ def test_text_transcript_renders_every_item_in_order():
         "=== Run 2: explorer (12345678) ===",
         "Task: More",
         "[Error: Session was interrupted (main agent session ended unexpectedly)]",
+    ]
+
+
+def test_text_transcript_begins_with_the_sandbox_and_the_worktree_of_a_run():
+    sandbox = SandboxReport(mode=SandboxMode.STRICT, mechanism=SandboxMechanism.LANDLOCK, gaps=("the network",))
+    queued = structs.replace(make_queued(), cwd="/w/1", sandbox=sandbox, repository="/home/ada/atlas")
+    (record,) = records(queued)
+    assert list(TextTranscript().render(record)) == [
+        "=== Run 1: explorer (abcdef01) ===",
+        "Task: Find it",
+        "Sandbox: strict (landlock; not enforced: the network)",
+        "Worktree: /w/1, of /home/ada/atlas",
     ]

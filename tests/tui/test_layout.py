@@ -10,6 +10,7 @@ from tests.support.event_story import START, EventStory
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import MessageEnded, Notice, RunEnded, Text, TextDelta, ToolCalled, ToolReturned
 from retinue.model.results import Usage
+from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxReport
 from retinue.tui.headers import SPINNER
 from retinue.tui.layout import ScreenSize, render_closing, render_frame
 from retinue.tui.widths import text_width
@@ -55,6 +56,14 @@ def test_header_does_not_repeat_the_agent_as_name_and_omits_the_default_agent(ev
         "⠋ explorer: look • offline • 0 tools • 0s / 10m • explorer",
         "⠋ review: look • pi • 0 tools • 0s / 10m • b0000000",
     ]
+
+
+def test_header_shows_the_sandbox_and_the_worktree_while_the_run_works(events):
+    sandbox = SandboxReport(mode=SandboxMode.WORKSPACE, mechanism=SandboxMechanism.BUBBLEWRAP)
+    events.start("a", sandbox=sandbox, repository="/home/ada/atlas")
+    assert text_of(render_frame(events.progress(), BIG, START))[1] == (
+        "⠋ a: look • sandbox workspace • worktree • 0 tools • 0s / 10m • a0000000"
+    )
 
 
 TODOS = {"mode": "replace", "todos": [{"text": "one"}, {"text": "two"}, {"text": "three"}]}
@@ -119,7 +128,7 @@ def test_cost_is_left_out_where_the_price_of_a_part_is_unknown(events):
     ]
 
 
-def test_task_is_cut_to_the_width_and_left_out_where_there_is_no_room(events):
+def test_task_is_cut_to_the_width_and_left_out_after_other_facts(events):
     task = "Where are slow watchers handled, and what happens to the events that they miss?"
     events.start("one", name="explorer", agent="explorer", engine="scripted", task=task)
 
@@ -128,7 +137,8 @@ def test_task_is_cut_to_the_width_and_left_out_where_there_is_no_room(events):
 
     assert header(150) == f"⠋ explorer: {task} • scripted • 0 tools • 0s / 10m • one00000"
     assert header(80) == "⠋ explorer: Where are slow watchers… • scripted • 0 tools • 0s / 10m • one00000"
-    assert header(50) == "⠋ explorer • 0 tools • 0s / 10m • one00000"
+    assert header(60) == "⠋ explorer: Where are slow… • 0 tools • 0s / 10m • one00000"
+    assert header(40) == "⠋ explorer • 0s / 10m • one00000"
 
 
 def test_runs_of_the_same_name_show_their_tasks_before_other_facts(events):

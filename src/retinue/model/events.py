@@ -25,6 +25,7 @@ from msgspec import Struct, field, structs
 from retinue.model.errors import Failure
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, ProcessEnd, RunResult, Usage
 from retinue.model.runs import Compaction, RunSpec, ToolArguments
+from retinue.model.sandbox import SandboxReport, describe_sandbox
 
 StopReason = Literal["stop", "tool_use", "length", "error", "aborted"]
 
@@ -48,6 +49,10 @@ class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="cam
     thinking: str | None = None
     vault: str | None = None
     """The vault, in which its start and end are also logged."""
+    sandbox: SandboxReport | None = None
+    """How far the run is confined, by what, and what is left open; None without a sandbox."""
+    repository: str = ""
+    """The repository from which the worktree of the run is made; empty if it works in the files of the user."""
 
     @classmethod
     def of(cls, spec: RunSpec) -> RunQueued:
@@ -67,7 +72,15 @@ class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="cam
             provider=spec.agent.provider,
             thinking=spec.agent.thinking,
             vault=spec.vault_path,
+            sandbox=spec.sandbox.report if spec.sandbox.is_on else None,
+            repository=spec.worktree.repository if spec.worktree else "",
         )
+
+    def describe_confinement(self) -> tuple[str, ...]:
+        """Return the sandbox and the worktree of the run, each in a line; nothing of what it does not have."""
+        sandbox = f"Sandbox: {describe_sandbox(self.sandbox)}" if self.sandbox else ""
+        worktree = f"Worktree: {self.cwd}, of {self.repository}" if self.repository else ""
+        return tuple(filter(None, (sandbox, worktree)))
 
 
 class RunStarted(Struct, frozen=True, tag="run_started", rename="camel"):

@@ -29,6 +29,7 @@ from retinue.model.events import (
 )
 from retinue.model.results import Usage
 from retinue.model.runs import ToolArguments, ToolUse
+from retinue.model.sandbox import SandboxMode
 from retinue.sessions.store import RunOutcome, SessionState, find_outcome
 
 TODO_TOOLS = frozenset({"write_todos", "edit_todos"})
@@ -183,6 +184,9 @@ class RunView(Struct, frozen=True, kw_only=True):
     partial: str = ""
     """Text that is being streamed."""
     failure: Failure | None = None
+    sandbox: SandboxMode = SandboxMode.OFF
+    has_worktree: bool = False
+    """Whether it works in a git worktree of its own."""
 
     @classmethod
     def of(cls, record: EventRecord) -> RunView:
@@ -261,6 +265,8 @@ def _apply_event(view: RunView, event: Event, time: float) -> RunView:
                 provider=event.provider,
                 thinking=event.thinking,
                 timeout=event.timeout,
+                sandbox=event.sandbox.mode if event.sandbox else SandboxMode.OFF,
+                has_worktree=bool(event.repository),
             )
         case RunStarted():
             return structs.replace(view, phase=RunState.RUNNING, started=time)

@@ -97,7 +97,8 @@ class TextTranscript(TranscriptRenderer):
     def run_queued(self, event: events.RunQueued, record: EventRecord) -> Iterable[str]:
         self._runs += 1
         blank = [""] if self._runs > 1 else []
-        return [*blank, f"=== Run {self._runs}: {event.agent} ({record.origin.run[:8]}) ===", f"Task: {event.task}"]
+        title = f"=== Run {self._runs}: {event.agent} ({record.origin.run[:8]}) ==="
+        return [*blank, title, f"Task: {event.task}", *event.describe_confinement()]
 
     def run_ended(self, event: events.RunEnded) -> Iterable[str]:
         return [f"[Error: {event.failure.message}]" if event.failure else "[completed]"]

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from retinue.model.sandbox import SandboxMode
 from retinue.output.untrusted_text import to_one_line
 from retinue.runtime.progress import CallProgress, RunState, RunView
 from retinue.sessions.store import RunOutcome
@@ -32,6 +33,8 @@ MIN_TASK_COLUMNS = 12
 """Columns from which on a task is shown."""
 DISTINCT_TASK_COLUMNS = 24
 """Columns of the task of a run that has the same name as another: other facts are left out for them."""
+USUAL_TASK_COLUMNS = 16
+"""The same for a run with a name of its own."""
 SEPARATOR = " • "
 
 _ICONS = {
@@ -96,7 +99,7 @@ class HeaderRenderer:
         name = fit_text(name, max(free // 2, MIN_TASK_COLUMNS))
         free -= text_width(name)
         task = "" if view.task == view.name else to_one_line(view.task[:MAX_COLUMNS], MAX_COLUMNS)
-        wanted = DISTINCT_TASK_COLUMNS if task and view.name in self._repeated else 0
+        wanted = (DISTINCT_TASK_COLUMNS if view.name in self._repeated else USUAL_TASK_COLUMNS) if task else 0
         task_width = text_width(task) + 2
         facts = _select_facts(list(self._list_facts(view)), free - min(wanted, task_width))
         free -= sum(text_width(SEPARATOR + fact.text) for fact in facts)
@@ -119,11 +122,7 @@ class HeaderRenderer:
         return 0 if is_working else self._active_children[view.run]
 
     def _list_facts(self, view: RunView) -> Iterator[Fact]:
-        # A task without a name of its own has the name of its agent, which is not repeated.
-        if view.agent not in {DEFAULT_AGENT, "", view.name}:
-            yield Fact(to_one_line(view.agent, MAX_COLUMNS), order=2)
-        if model := describe_model(view):
-            yield Fact(to_one_line(model, MAX_COLUMNS), order=1)
+        yield from _planned_facts(view)
         if view.started is not None:
             yield Fact(pluralize(view.tools, "tool"), order=4)
             if view.todos.has_open_items:
@@ -139,6 +138,18 @@ class HeaderRenderer:
         if view.started is not None:  # a run that failed before it started has no time
             yield Fact(_format_time(view, self._now))
         yield Fact(to_one_line(view.session[:SHORT_ID_LENGTH], SHORT_ID_LENGTH))
+
+
+def _planned_facts(view: RunView) -> Iterator[Fact]:
+    # A task without a name of its own has the name of its agent, which is not repeated.
+    if view.agent not in {DEFAULT_AGENT, "", view.name}:
+        yield Fact(to_one_line(view.agent, MAX_COLUMNS), order=2)
+    if model := describe_model(view):
+        yield Fact(to_one_line(model, MAX_COLUMNS), order=1)
+    if view.sandbox is not SandboxMode.OFF:
+        yield Fact(f"sandbox {view.sandbox}", order=7)
+    if view.has_worktree:
+        yield Fact("worktree", order=7)
 
 
 def _select_facts(facts: list[Fact], columns: int) -> list[Fact]:

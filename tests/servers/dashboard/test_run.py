@@ -331,6 +331,16 @@ def test_run_shows_its_sandbox_and_where_the_changes_of_its_worktree_are(served,
     start_run(page, "isolated", "Change a.txt")
     expect(page.locator("details.tool")).to_have_count(1)
     (worktree,) = Path(served.project.parent, "state", "worktrees").glob("*/*/")
+    expect(state_of(page)).to_have_text("Running")
+    expect(page.locator(".facts")).to_contain_text("Sandboxstrict")
+    expect(page.locator(".facts")).to_contain_text("Worktreeyes")
+    page.get_by_role("tab", name="Details").click()
+    for text in (str(worktree), str(served.project)):
+        expect(page.locator(".part-of").filter(has=page.get_by_role("heading", name="Worktree"))).to_contain_text(
+            text
+        )
+    expect(page.get_by_role("row", name=re.compile("^Sandbox strict"))).to_be_visible()
+    page.get_by_role("tab", name="Transcript").click()
     write_files(worktree, {"a.txt": "two\n"})
     line = page.get_by_role("textbox", name="Message to isolated while it runs")
     line.fill("go on")

@@ -11,6 +11,7 @@ from msgspec import Raw, Struct, field
 
 from retinue.model.errors import Failure
 from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, Usage
+from retinue.model.sandbox import SandboxReport
 from retinue.sessions.store import SearchMatch, SessionState
 
 
@@ -172,6 +173,10 @@ class DeclaredSpec(ApiValue, frozen=True, kw_only=True):
     timeout: float
     layer: str
     resumes: bool
+    sandbox: SandboxReport | None
+    """Null without a sandbox."""
+    repository: str
+    """The repository from which the worktree of the run is made; empty without one."""
 
 
 class SessionRun(ApiValue, frozen=True, kw_only=True):

@@ -17,22 +17,23 @@ export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } 
       facts.limits && roundDuration(facts.limits.timeout),
     ],
     ["Thinking", declared.thinking, null],
+    ["Sandbox", plannedSandbox(declared, facts), actual && sandboxText(facts.sandbox)],
   ].filter(([, one, other]) => one || other);
+  const gaps = (facts.sandbox ?? declared.sandbox)?.gaps ?? [];
   const removed = (facts.toolsRemoved ?? []).map(({ tool, by }) => `${tool} (by ${by})`);
   const more = [
     removed.length > 0 && ["Removed tools", removed.join(", ")],
     facts.toolsMissing?.length > 0 && ["Missing tools", facts.toolsMissing.join(", ")],
     facts.notApplied?.length > 0 && ["Not applied", facts.notApplied.join(", ")],
-    ["Sandbox", actual && sandboxText(facts.sandbox)],
-    facts.sandbox?.gaps?.length > 0 && ["Not enforced", facts.sandbox.gaps.join("; ")],
-    ["Secrets masked", count(facts.masks ?? 0)],
+    gaps.length > 0 && ["Not enforced", gaps.join("; ")],
+    actual && ["Secrets masked", count(facts.masks ?? 0)],
     facts.droppedBytes > 0 && ["Output dropped", `${count(facts.droppedBytes)} bytes`],
     facts.process && [
       "Process",
       facts.process.signal ? `signal ${facts.process.signal}` : `exit ${facts.process.code}`,
     ],
     facts.saved === false && ["Stored", "incompletely"],
-  ];
+  ].filter(Boolean);
   return html`
     <${Part} title="Declared and actual">
       <table class="compared">
@@ -55,8 +56,13 @@ export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } 
           )}
         </tbody>
       </table>
-      ${actual && html`<${Pairs} rows=${more} />`}
+      ${more.length > 0 && html`<${Pairs} rows=${more} />`}
       ${!actual && html`<p class="muted">Actual values are known once the run has ended.</p>`}
     <//>
   `;
+}
+
+// Returns the sandbox that a run was planned with; older records do not have it.
+function plannedSandbox({ sandbox }, actual) {
+  return sandbox || (actual.sandbox?.mode ?? "off") === "off" ? sandboxText(sandbox) : null;
 }

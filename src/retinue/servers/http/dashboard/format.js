@@ -1,6 +1,7 @@
 // Formats numbers, times and names for people. Pure functions; an unknown value is "—", never zero.
 
 export const UNKNOWN = "—";
+const NO_SANDBOX = { mode: "off" };
 
 export function duration(seconds) {
   if (seconds == null || !Number.isFinite(seconds)) return UNKNOWN;
@@ -46,7 +47,13 @@ export function bytes(number) {
   return `${(number / 1024 ** 2).toFixed(1)} MB`;
 }
 
-// Returns the sandbox of a result; a result without one had none.
+// Returns the sandbox of a run: as it was planned until the run has ended; null if it is not known.
+export function sandboxOf({ declared, actual }) {
+  if (actual) return actual.sandbox ?? NO_SANDBOX;
+  return declared && (declared.sandbox ?? NO_SANDBOX);
+}
+
+// Returns a sandbox with what enforces it; without a report there is none.
 export function sandboxText(report) {
   return report && report.mode !== "off" ? `${report.mode} (${report.mechanism})` : "off";
 }

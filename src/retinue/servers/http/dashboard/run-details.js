@@ -2,10 +2,11 @@
 
 import { html, useState, Elapsed } from "./ui.js";
 import { FailurePanel } from "./failure.js";
-import { changesText, cost, count, plural, shortId, tokens } from "./format.js";
+import { cost, count, plural, sandboxOf, shortId, tokens } from "./format.js";
 import { Markdown } from "./markdown.js";
 import { Line } from "./untrusted-text.js";
 import { isLive } from "./store.js";
+import { describeChanges, hasWorktree } from "./worktree.js";
 
 export function Breadcrumbs({ detail }) {
   const others = (detail.runs ?? []).filter((one) => one.run !== detail.run);
@@ -50,8 +51,8 @@ export function Facts({ detail, tree }) {
     ["Tools", count(detail.tools)],
     ["Tokens", count(tokens(detail.usage))],
     ["Cost", cost(detail.usage?.cost)],
-    detail.actual?.sandbox && ["Sandbox", html`<${Line} text=${detail.actual.sandbox.mode} />`],
-    detail.actual?.worktree && ["Worktree", html`<${Line} text=${changesText(detail.actual.worktree)} />`],
+    sandboxOf(detail) && ["Sandbox", html`<${Line} text=${sandboxOf(detail).mode} />`],
+    hasWorktree(detail) && ["Worktree", html`<${Line} text=${describeChanges(detail)} />`],
     below.length > 0 && ["Child runs", `${below.length}${below.some(isLive) ? " (running)" : ""}`],
   ];
   return html`
