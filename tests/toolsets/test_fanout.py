@@ -66,6 +66,7 @@ async def test_delegate_schema_has_tasks_and_a_default_profile(fanout):
         "files": "array",
         "outputSchema": "object",
         "isolation": "string",
+        "sandbox": "string",
     }
     assert task["required"] == ["name", "prompt"]
     assert task["properties"]["timeout"]["minimum"] == 1

@@ -16,10 +16,11 @@ from retinue.toolsets.base import ToolResult
 
 SPAWN = "spawn_subagent"
 SUPPORTED = (
-    "Supported parameters: mode, agent, task, tasks, outputSchema, isolation; in tasks: agent, task, cwd, timeout, "
-    "outputSchema, isolation"
+    "Supported parameters: mode, agent, task, tasks, outputSchema, isolation, sandbox; in tasks: agent, task, cwd, "
+    "timeout, outputSchema, isolation, sandbox"
 )
 SCOUT = Agent(name="scout", description="Looks.", body="You scout.", tools=("read",))
+LOOK = {"agent": "scout", "task": "Look."}
 WRITER = Agent(name="writer", description="Writes.", body="You write.", tools=("read", "write"))
 
 
@@ -38,6 +39,33 @@ def by_agent(**scripts):
     return lambda spec: scripts[spec.agent.name]
 
 
+@pytest.mark.parametrize(
+    ("fields", "modes"),
+    [
+        ({"agent": "scout", "task": "Look.", "sandbox": "workspace"}, ["workspace"]),
+        (
+            {"mode": "parallel", "sandbox": "workspace", "tasks": [LOOK, {**LOOK, "sandbox": "strict"}]},
+            ["strict", "workspace"],
+        ),
+        (
+            {"mode": "parallel", "sandbox": "strict", "tasks": [LOOK, {**LOOK, "sandbox": "workspace"}]},
+            ["strict", "strict"],
+        ),
+        ({"mode": "chain", "tasks": [LOOK, {**LOOK, "sandbox": "off"}]}, ["off", "off"]),
+    ],
+)
+async def test_sandbox_of_a_call_confines_each_of_its_tasks_and_tasks_only_tighten_it(open_host, fields, modes):
+    result, specs = await spawn(open_host, fields, reply("done"))
+    assert not result.is_error
+    assert sorted(spec.sandbox.mode for spec in specs) == modes
+
+
+async def test_unknown_sandbox_of_a_task_is_refused(open_host):
+    result, specs = await spawn(open_host, {**LOOK, "sandbox": "none"}, reply("done"))
+    assert (result.is_error, specs) == (True, [])
+    assert "has the sandbox 'none': it must be one of off, workspace, strict" in result.text
+
+
 # -- the tools -------------------------------------------------------------------------------------
 
 
@@ -54,11 +82,11 @@ async def test_modes_are_plain_arguments_with_a_small_schema(open_host):
     async with open_host(toolset="nested", settings={"max_tasks": 7}) as host:
         spawn, info = host.tools()
     fields = spawn.input_schema["properties"]
-    assert list(fields) == ["mode", "agent", "task", "outputSchema", "isolation", "tasks"]
+    assert list(fields) == ["mode", "agent", "task", "outputSchema", "isolation", "sandbox", "tasks"]
     assert (fields["mode"]["enum"], fields["mode"]["default"]) == (["single", "chain", "parallel"], "single")
     assert (fields["tasks"]["minItems"], fields["tasks"]["maxItems"]) == (1, 7)
     item = fields["tasks"]["items"]
-    assert list(item["properties"]) == ["agent", "task", "cwd", "timeout", "outputSchema", "isolation"]
+    assert list(item["properties"]) == ["agent", "task", "cwd", "timeout", "outputSchema", "isolation", "sandbox"]
     assert item["required"] == ["agent", "task"]
     assert (list(info.input_schema["properties"]), info.input_schema["required"]) == (["agent"], ["agent"])
 

@@ -41,6 +41,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """The thinking level; wins over that of the agent and of the settings."""
     isolation: str | None = None
     """`worktree`: work in a git worktree of its own; wins over that of the agent, and `none` undoes that."""
+    sandbox: str | None = None
+    """`workspace` or `strict`: the least sandbox it has; settings, caller and agent may ask for a stricter one."""
 
 
 class Mode(StrEnum):

@@ -33,7 +33,7 @@ from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.providers import join_model
 from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
-from retinue.model.sandbox import NO_SANDBOX, SandboxMechanism, SandboxPolicy
+from retinue.model.sandbox import NO_SANDBOX, SandboxMechanism, SandboxMode, SandboxPolicy
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.agent_changes import describe_changes
@@ -395,6 +395,7 @@ class Planner:
             engine,
             admitted.settings,
             admitted.call.sandbox,
+            task_mode=SandboxMode(draft.task.sandbox) if draft.task.sandbox else None,
             is_accepted=is_accepted,
             has_functions=bool(found.functions),
         )

@@ -36,6 +36,7 @@ class SandboxPlanner:
         settings: Settings,
         caller: SandboxPolicy,
         *,
+        task_mode: SandboxMode | None = None,
         is_accepted: bool = True,
         has_functions: bool = False,
     ) -> SandboxPolicy | Failure:
@@ -44,7 +45,7 @@ class SandboxPlanner:
         An agent of a project that nobody accepted gets the strictest one, in which it reads the repository only.
         """
         required = None if is_accepted else SandboxMode.STRICT
-        mode = strictest_mode((SandboxMode(settings.sandbox), caller.mode, agent.sandbox, required))
+        mode = strictest_mode((SandboxMode(settings.sandbox), caller.mode, agent.sandbox, task_mode, required))
         if mode is SandboxMode.OFF:
             return caller
         if not engine.capabilities.confines:

@@ -21,6 +21,7 @@ from retinue.engines.base import EngineInfo
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.providers import MAX_MODEL_CHARS, THINKING_LEVELS
+from retinue.model.sandbox import SANDBOX_MODES
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Mode, Plan, Task
 from retinue.prompts.compose import PREVIOUS_PLACEHOLDER, TASK_PLACEHOLDER, fill_first_step
 from retinue.sessions.store import SessionSummary
@@ -199,6 +200,8 @@ def _choice_problem(task: Task) -> str | None:
         return f"has the effort {effort[:20]!a}: it must be one of {', '.join(THINKING_LEVELS)}"
     if task.isolation not in {None, "none", "worktree"}:
         return f"has the isolation {str(task.isolation)[:20]!a}: it must be worktree or none"
+    if task.sandbox not in {None, *SANDBOX_MODES}:
+        return f"has the sandbox {str(task.sandbox)[:20]!a}: it must be one of {', '.join(SANDBOX_MODES)}"
     return None
 
 

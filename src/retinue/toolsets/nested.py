@@ -12,6 +12,7 @@ from retinue.config.settings import Settings
 from retinue.model.agents import AgentProfile, ToolPolicy
 from retinue.model.errors import Failure, RefusedError
 from retinue.model.results import CANCELLED_EXIT_CODE, RunResult, compute_exit_status
+from retinue.model.sandbox import SandboxMode
 from retinue.model.tasks import CallContext, Mode, Plan, Task
 from retinue.model.tool_names import SPAWN_TOOL
 from retinue.output.untrusted_text import sanitize_text, strip_control_characters, to_one_line, wrap_untrusted
@@ -235,7 +236,16 @@ def _decode_plan(arguments: Any) -> Plan:
         raise inputs.invalid_input(f"Missing required parameter: tasks. Mode {mode} needs a list of tasks")
     if not isinstance(tasks, list):
         raise inputs.invalid_input("Parameter tasks must be a list of objects with agent and task")
-    return Plan(tasks=tuple(_decode_numbered_task(number, task) for number, task in enumerate(tasks, 1)), mode=mode)
+    shared = inputs.decode_fields({"sandbox": CHOICE_FIELDS["sandbox"]}, given).get("sandbox")
+    decoded = (_decode_numbered_task(number, task) for number, task in enumerate(tasks, 1))
+    return Plan(tasks=tuple(_tighten_sandbox(task, shared) for task in decoded), mode=mode)
+
+
+def _tighten_sandbox(task: Task, shared: str | None) -> Task:
+    """Return the task with at least the sandbox beside the tasks: a restriction is never ignored."""
+    if shared is None or task.sandbox == SandboxMode.STRICT:
+        return task
+    return structs.replace(task, sandbox=shared)
 
 
 def _decode_numbered_task(number: int, task: Any) -> Task:
@@ -261,9 +271,9 @@ def _decode_task(properties: JsonObject, given: JsonObject) -> Task:
 
 
 def _describe_ignored_fields(arguments: JsonObject, settings: Settings) -> tuple[str, ...]:
-    """Return the notice on fields without effect; beside tasks, the choices of a single task have none, either."""
+    """Return the notice on fields without effect: beside tasks, all choices of a single task but `sandbox`."""
     tasks = arguments.get("tasks")
-    unknown = [*inputs.unknown_fields((*_INPUT_FIELDS, *(() if tasks else CHOICE_FIELDS)), arguments)]
+    unknown = [*inputs.unknown_fields((*_INPUT_FIELDS, *(("sandbox",) if tasks else CHOICE_FIELDS)), arguments)]
     for task in tasks or ():
         unknown += inputs.unknown_fields(_TASK_FIELDS, task, "tasks.")
     choices = offered_choices(settings)

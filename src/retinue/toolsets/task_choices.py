@@ -1,4 +1,4 @@
-"""The choices of a call for each task: output schema, worktree; model and effort where the user lists models."""
+"""The choices of a call for each task: schema, worktree, sandbox; model and effort where the user lists models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from retinue.config.settings import Settings
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.results import RunResult, describe_changes
+from retinue.model.sandbox import SANDBOX_MODES, SandboxMode
 from retinue.model.tasks import Mode, Plan
 from retinue.output.schemas import OutputSchemaError, decode_schema
 from retinue.output.untrusted_text import map_strings, strip_control_characters
@@ -23,6 +24,11 @@ CHOICE_FIELDS: JsonObject = {
         "enum": ["worktree"],
         "description": "Work in a git worktree of its own; changes are committed on a branch",
     },
+    "sandbox": {
+        "type": "string",
+        "enum": [mode for mode in SANDBOX_MODES if mode is not SandboxMode.OFF],
+        "description": "Confine it to its directory (workspace), and also cut it off from the network (strict)",
+    },
 }
 """The fields of a task's choices, accepted whether or not they are offered."""
 CHOICE_NOUNS = {"outputSchema": "a JSON Schema"}
@@ -30,7 +36,7 @@ CHOICE_NOUNS = {"outputSchema": "a JSON Schema"}
 
 def offered_choices(settings: Settings) -> JsonObject:
     """Return the schemas of the choices that a call may make under these settings."""
-    schema = {name: CHOICE_FIELDS[name] for name in ("outputSchema", "isolation")}
+    schema = {name: CHOICE_FIELDS[name] for name in ("outputSchema", "isolation", "sandbox")}
     if not settings.models:
         return schema
     allowed = f"Model to use instead of the agent's own, one of {', '.join(settings.models)}"
@@ -60,6 +66,7 @@ def decode_choices(fields: JsonObject) -> dict[str, Any]:
         "model": fields.get("model"),
         "effort": fields.get("effort"),
         "isolation": fields.get("isolation"),
+        "sandbox": fields.get("sandbox"),
     }
 
 

@@ -237,6 +237,7 @@ def test_form_allows_an_agent_to_delegate(page):
     expect(form.locator(".definition")).to_contain_text("delegates if Max depth is 2 or more")
     form.get_by_text("Options").click()
     form.get_by_label("Max depth").fill("2")
+    form.get_by_label("Sandbox").select_option("workspace")
     form.get_by_role("button", name="Start").click()
     expect(page.get_by_role("link", name=re.compile("tester, completed, A part of it"))).to_be_visible()
     expect(page.locator(".item.text")).to_have_text("Led.")

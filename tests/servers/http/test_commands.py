@@ -79,6 +79,34 @@ async def test_invalid_start_is_refused_and_starts_nothing(serve, body, status, 
         assert (answer.status, answer.error, listed) == (status, code, [])
 
 
+@pytest.mark.parametrize(
+    ("configured", "asked", "mode"),
+    [("off", "strict", "strict"), ("strict", "workspace", "strict"), ("workspace", None, "workspace")],
+)
+async def test_sandbox_of_a_request_tightens_the_configured_one(serve, configured, asked, mode):
+    async with serve(reply("done"), settings={"sandbox": configured}) as client:
+        more = {"sandbox": asked} if asked else {}
+        started = [(await client.post("runs", {**TASK, **more})).json["run"]["run"]]
+        await client.hub.wait_final_row(started[0])
+        resumed = await client.post(f"runs/{started[0]}/resume", {"task": "again", **more})
+        plan = await client.post("plans", {"mode": "parallel", "tasks": [TASK, TASK], **more})
+        tasks = await client.post("plans", {"mode": "parallel", "tasks": [{**TASK, **more}]})
+        started += [run["run"] for answer in (plan, tasks) for run in answer.json["runs"]]
+        started.append(resumed.json["run"]["run"])
+        for run in started:
+            await client.hub.wait_final_row(run)
+        details = [(await client.get(f"runs/{run}")).json for run in started]
+    assert [detail["actual"]["sandbox"]["mode"] for detail in details] == [mode] * 5
+
+
+async def test_request_cannot_lift_the_sandbox(serve):
+    async with serve(reply("done"), settings={"sandbox": "workspace"}) as client:
+        answer = await client.post("runs", {**TASK, "sandbox": "off"})
+        listed = (await client.get("runs")).json["runs"]
+    assert (answer.status, answer.error, listed) == (400, "invalid_input", [])
+    assert "sandbox is invalid" in answer.json["error"]["message"]
+
+
 async def test_start_is_refused_when_dispatching_is_disabled(serve):
     async with serve(reply("done"), settings={"enabled": False}) as client:
         answer = await client.post("runs", TASK)

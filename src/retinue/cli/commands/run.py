@@ -47,6 +47,7 @@ class PlanFileTask(Struct, frozen=True):
     model: str | None = None
     effort: str | None = None
     isolation: str | None = None
+    sandbox: str | None = None
 
 
 class PlanFile(Struct, frozen=True):
@@ -80,7 +81,7 @@ def read_plan(path: str) -> tuple[tuple[Task, ...], tuple[str, ...]]:
 
 
 def _build_task(number: int, entry: PlanFileTask, profile: str | None, unknown: Sequence[str]) -> Task:
-    for field in ("name", "agent", "profile", "cwd", "resume", "model", "effort", "isolation"):
+    for field in ("name", "agent", "profile", "cwd", "resume", "model", "effort", "isolation", "sandbox"):
         if _is_empty(getattr(entry, field)):
             raise InvalidInputError(f"Task {number} has an empty {field}. Remove {field}, or give it a value.")
     for one, other in (("agent", "profile"), ("prompt", "task")):
@@ -102,6 +103,7 @@ def _build_task(number: int, entry: PlanFileTask, profile: str | None, unknown: 
         model=entry.model,
         effort=entry.effort,
         isolation=entry.isolation,
+        sandbox=entry.sandbox,
     )
 
 
@@ -130,8 +132,8 @@ FILE is JSON, - for stdin:
              {"agent": "tester", "prompt": "Find gaps.", "timeout": 120}]}
 
 A task may have name, agent (or profile), prompt (or task), cwd, timeout in seconds, resume (a session), model,
-effort, isolation (worktree), outputSchema (a JSON Schema) and files: paths, or {"path", "start", "end", "head",
-"tail"}. A profile beside tasks applies to tasks without an agent."""
+effort, isolation (worktree), sandbox (workspace, strict), outputSchema (a JSON Schema) and files: paths, or
+{"path", "start", "end", "head", "tail"}. A profile beside tasks applies to tasks without an agent."""
 
 
 @click.command(

@@ -172,6 +172,14 @@ export const TOOLSETS = {
                     "worktree"
                   ],
                   "description": "Work in a git worktree of its own; changes are committed on a branch"
+                },
+                "sandbox": {
+                  "type": "string",
+                  "enum": [
+                    "workspace",
+                    "strict"
+                  ],
+                  "description": "Confine it to its directory (workspace), and also cut it off from the network (strict)"
                 }
               },
               "required": [
@@ -282,6 +290,14 @@ export const TOOLSETS = {
             ],
             "description": "Work in a git worktree of its own; changes are committed on a branch"
           },
+          "sandbox": {
+            "type": "string",
+            "enum": [
+              "workspace",
+              "strict"
+            ],
+            "description": "Confine it to its directory (workspace), and also cut it off from the network (strict)"
+          },
           "tasks": {
             "type": "array",
             "minItems": 1,
@@ -318,6 +334,14 @@ export const TOOLSETS = {
                     "worktree"
                   ],
                   "description": "Work in a git worktree of its own; changes are committed on a branch"
+                },
+                "sandbox": {
+                  "type": "string",
+                  "enum": [
+                    "workspace",
+                    "strict"
+                  ],
+                  "description": "Confine it to its directory (workspace), and also cut it off from the network (strict)"
                 }
               },
               "required": [

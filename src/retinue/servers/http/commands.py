@@ -23,6 +23,7 @@ from retinue.ipc.client import ProcessUnreachableError
 from retinue.ipc.federation import cancel_remote, describe_unreachable, extend_remote, steer_remote
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.runs import RunSpec
+from retinue.model.sandbox import SandboxMode, SandboxPolicy, SandboxReport
 from retinue.model.tasks import CallContext, FileSlice, Mode, Plan, Task
 from retinue.servers.http import schemas
 from retinue.servers.http.event_feed import EventFeed
@@ -257,7 +258,9 @@ class RunCommands:
             call = self._retinue.call(toolset, **settings.set_values())
         except ValueError as error:
             raise refuse(ErrorCode.INVALID_INPUT, f"{error}. Nothing was started.") from error
-        return structs.replace(call, lineage=structs.replace(call.lineage, root=root or os.urandom(16).hex()))
+        lineage = structs.replace(call.lineage, root=root or os.urandom(16).hex())
+        sandbox = SandboxPolicy(report=SandboxReport(mode=SandboxMode(settings.sandbox or SandboxMode.OFF)))
+        return structs.replace(call, lineage=lineage, sandbox=sandbox)
 
     def _with_engine(self, engine: str, call: CallContext) -> CallContext:
         """Return the call on the engine of a session, unless the call names another or that engine is missing."""

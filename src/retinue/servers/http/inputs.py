@@ -22,6 +22,8 @@ NonEmptyText = Annotated[str, Meta(min_length=1)]
 BoundedName = Annotated[str, Meta(min_length=1, max_length=200)]
 Effort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
 Isolation = Literal["none", "worktree"]
+Sandbox = Literal["workspace", "strict"]
+"""A sandbox that a request can ask for: it tightens the configured one, and `off` would do nothing."""
 BoundedSeconds = Annotated[float, Meta(gt=0, le=7 * 86400.0)]
 
 
@@ -51,12 +53,13 @@ class RunSettingsInput(ApiInput, frozen=True, kw_only=True):
     max_concurrency: Annotated[int, _setting_bounds("max_concurrency")] | None = None
     allow_write: bool | None = None
     isolation: Isolation | None = None
+    sandbox: Sandbox | None = None
+    """The least sandbox of all its runs; settings and agents may ask for a stricter one."""
 
     def set_values(self) -> dict[str, Any]:
-        """Return the settings that are not null, by name."""
-        return {
-            name: value for name in RunSettingsInput.__struct_fields__ if (value := getattr(self, name)) is not None
-        }
+        """Return the settings that are not null, by name: they win over the configured ones."""
+        names = (name for name in RunSettingsInput.__struct_fields__ if name != "sandbox")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 class StartRunBody(RunSettingsInput, frozen=True, kw_only=True):
@@ -86,6 +89,7 @@ class PlanStepBody(ApiInput, frozen=True, kw_only=True):
     model: BoundedName | None = None
     effort: Effort | None = None
     isolation: Isolation | None = None
+    sandbox: Sandbox | None = None
 
 
 class StartPlanBody(RunSettingsInput, frozen=True, kw_only=True):
@@ -257,4 +261,5 @@ def to_task(step: StartRunBody | PlanStepBody) -> Task:
         model=step.model,
         effort=step.effort,
         isolation=step.isolation,
+        sandbox=step.sandbox,
     )

@@ -101,6 +101,14 @@ export function Options({ known, more, onChange }) {
           <input type="number" min="1" max=${MAX_DEPTH} step="1" placeholder="default" ...${text("maxDepth")} />
         </label>
         <label class="field">
+          <span>Sandbox</span>
+          <select value=${more.sandbox ?? ""} onChange=${(event) => onChange({ sandbox: event.target.value })}>
+            <option value="">As configured</option>
+            <option value="workspace">Workspace: only its folder</option>
+            <option value="strict">Strict: no network, either</option>
+          </select>
+        </label>
+        <label class="field">
           <span>Folder</span>
           <input type="text" placeholder=${known?.cwd ?? ""} spellcheck=${false} ...${text("cwd")} />
         </label>

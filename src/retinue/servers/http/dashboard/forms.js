@@ -54,9 +54,9 @@ export function NewRun({ onClose, draft, agent = "", edited }) {
   useEffect(() => void load(), []);
   useReconnected(load);
   const [send, failure, isSending] = useRequest(async () => {
-    const { engine, model, cwd } = more;
+    const { engine, model, sandbox, cwd } = more;
     const number = (name) => more[name] && Number(more[name]);
-    const whole = dropEmpty({ engine, model, maxTurns: number("maxTurns"), maxDepth: number("maxDepth") });
+    const whole = dropEmpty({ engine, model, sandbox, maxTurns: number("maxTurns"), maxDepth: number("maxDepth") });
     const each = (task) =>
       dropEmpty({ agent: task.agent, task: task.task, cwd, timeout: more.timeout && Number(more.timeout) * 60 });
     if (mode === "single") {
