@@ -321,6 +321,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """The worktree that `cwd` is in, made when the run starts."""
     engine: str
     model: str | None = None
+    model_file: str | None = None
+    """The agent's file, if its `model` line chose the model."""
     grant: ToolGrant = ToolGrant()
     functions: tuple[ToolFunction, ...] = ()
     """Functions of the program that are tools of this run besides the granted ones."""

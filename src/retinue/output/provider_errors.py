@@ -45,7 +45,7 @@ REASON_PATTERNS: tuple[tuple[str, str], ...] = (
     ),
     (MODEL_UNAVAILABLE, "not_found_error|is not found for api version|no endpoints found|decommissioned"),
     (MODEL_UNAVAILABLE, "failed to load model|access to the model|access to model|provider unavailable"),
-    (MODEL_UNAVAILABLE, "issue with the selected model"),
+    (MODEL_UNAVAILABLE, "issue with the selected model|ambiguous across providers"),
     (OVERLOADED, "overloaded|over capacity|at capacity|no capacity|capacity exceeded|high demand|currently loading"),
     (OVERLOADED, "service unavailable|service_unavailable|temporarily unavailable|cold start"),
     (NETWORK, "econnreset|econnrefused|econnaborted|etimedout|enotfound|eai_again|epipe|ehostunreach|enetunreach"),

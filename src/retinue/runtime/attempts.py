@@ -16,6 +16,7 @@ from retinue.model.providers import join_model, normalize_model
 from retinue.model.runs import RunSpec
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.runtime.active_run import ActiveRun, SteeringMessage
+from retinue.runtime.model_choice import name_model_line
 from retinue.runtime.supervisor import ExecuteSpec, run_attempt
 
 RETRY_DELAY = 1.0
@@ -59,7 +60,8 @@ async def run_attempts(run: ActiveRun, execute: ExecuteSpec) -> Failure | None:
             next_attempt = await retry_policy.next_attempt(failure, spec)
             failure = run.control.failure or failure
         if next_attempt is None:
-            return failure
+            has_answered = run.collectors[-1].stop_reason not in {None, "error"}
+            return failure if has_answered or not failure else name_model_line(failure, spec.model, spec.model_file)
         reason, spec = next_attempt
 
 

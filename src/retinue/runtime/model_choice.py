@@ -11,10 +11,13 @@ from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import CLAUDE_ALIASES, find_listed_model
 from retinue.model.tasks import Plan, Task
+from retinue.output.provider_errors import AUTH, MODEL_UNAVAILABLE
 from retinue.output.untrusted_text import to_one_line
 
 MAX_SHOWN_CHARS = 300
 """Characters of the models that a message names."""
+UNUSABLE_MODEL_REASONS = frozenset({AUTH, MODEL_UNAVAILABLE, "no_key", "no_model", "no_provider", "unknown_provider"})
+"""Failures before the first answer that another model may not have."""
 
 
 def drop_unlisted_choices(plan: Plan, settings: Settings) -> tuple[Plan, tuple[str, ...]]:
@@ -65,6 +68,17 @@ def unlisted_model(model: str, patterns: Collection[str]) -> Failure:
         f"Nothing was started. Choose one of these models{spelling}, or add yours to models in your config.toml."
     )
     return Failure(ErrorCode.INVALID_INPUT, message, "models")
+
+
+def name_model_line(failure: Failure, model: str | None, file: str | None) -> Failure:
+    """Return a failure to reach a model with the line of the agent's file that names the model, and the way out."""
+    if file is None or failure.reason not in UNUSABLE_MODEL_REASONS:
+        return failure
+    advice = (
+        f"The model {model} comes from the `model` line of {file}. Change or remove that line, choose another model "
+        "for this run (`--model`), or set up a provider that has it."
+    )
+    return structs.replace(failure, message=f"{failure.message}\n{advice}")
 
 
 def describe_unapplied_choices(task: Task, not_applied: Collection[str]) -> Iterator[str]:

@@ -39,7 +39,7 @@ from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.agent_changes import describe_changes
 from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.isolation import WorkFolder, plan_work_folder
-from retinue.runtime.model_choice import apply_choices
+from retinue.runtime.model_choice import apply_choices, name_model_line
 from retinue.runtime.sandboxing import SandboxPlanner, bind_to_folder
 from retinue.runtime.validation import (
     busy_session,
@@ -508,7 +508,14 @@ def _find_model_problem(draft: _TaskDraft, engine: EngineInfo) -> Failure | None
     if draft.agent.fallback_models:
         return None
     secrets = {name: secret.reveal() for name, secret in draft.secrets.items()}
-    return engine.find_model_problem(draft.model, draft.agent.provider, {**draft.environment, **secrets})
+    problem = engine.find_model_problem(draft.model, draft.agent.provider, {**draft.environment, **secrets})
+    return problem and name_model_line(problem, draft.model, _model_file(draft))
+
+
+def _model_file(draft: _TaskDraft) -> str | None:
+    """Return the agent's file if its `model` line chose the model."""
+    is_chosen = draft.model is not None and draft.model == draft.agent.model and not draft.task.model
+    return draft.agent.source if is_chosen else None
 
 
 # -- parts of a spec -------------------------------------------------------------------------------
@@ -534,6 +541,7 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
         worktree=draft.place.worktree,
         engine=engine.name if engine else "",
         model=draft.model,
+        model_file=_model_file(draft),
         grant=draft.grant,
         functions=draft.functions,
         authority=child_tool_ceiling(agent, draft.grant),
