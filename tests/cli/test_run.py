@@ -416,7 +416,7 @@ RUN = [
 ]  # fmt: skip
 ACTUAL = [
     "engine", "model", "declaredModel", "toolsGranted", "toolsRemoved", "toolsMissing", "toolsUsed", "notApplied",
-    "limits", "attempts", "nestedUsage", "masks", "droppedBytes", "process", "sandbox", "worktree", "notices",
+    "limits", "attempts", "nestedUsage", "masks", "droppedBytes", "process", "processUsage", "sandbox", "worktree", "notices",
     "saved",
 ]  # fmt: skip
 

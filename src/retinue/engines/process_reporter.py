@@ -11,10 +11,18 @@ from msgspec import Struct, structs
 
 from retinue.engines.base import Emit, EngineError, engine_error
 from retinue.engines.json_lines import RecordCounts
-from retinue.engines.process.child import ChildProcess
+from retinue.engines.process.child import ChildProcess, OnUsage
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.events import Event, MessageEnded, Notice, OutputBytesCounted, ProcessEnded, StopReason
-from retinue.model.results import ProcessEnd
+from retinue.model.events import (
+    Event,
+    MessageEnded,
+    Notice,
+    OutputBytesCounted,
+    ProcessEnded,
+    ProcessUsageCounted,
+    StopReason,
+)
+from retinue.model.results import ProcessEnd, ProcessUsage
 from retinue.output.provider_errors import classify_error
 from retinue.output.untrusted_text import strip_control_characters
 
@@ -164,6 +172,15 @@ def count_oom_kills() -> int:
         return 0
     found = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
     return int(found[1]) if found else 0
+
+
+def usage_reporter(emit: Emit) -> OnUsage:
+    """Return what passes on the usage of a process that has ended, for `open_child`."""
+
+    async def report(usage: ProcessUsage) -> None:
+        await emit(ProcessUsageCounted(usage))
+
+    return report
 
 
 async def wait_for_exit(process: ChildProcess, timeout: float = EXIT_TIMEOUT) -> ProcessEnd:

@@ -8,10 +8,10 @@ from retinue.guards.base import EventTypes
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import (
     BUDGET_WAIT_NOTICE_CODE,
+    COUNTED_EVENTS,
     AttemptStarted,
     Event,
     Notice,
-    OutputBytesCounted,
     ToolCalled,
     ToolReturned,
 )
@@ -92,7 +92,7 @@ class IdleGuard:
     Bytes alone do not count as an event: a heartbeat is not work.
     """
 
-    observes: ClassVar[EventTypes] = tuple(kind for kind in get_args(Event) if kind is not OutputBytesCounted)
+    observes: ClassVar[EventTypes] = tuple(kind for kind in get_args(Event) if kind not in COUNTED_EVENTS)
 
     def __init__(self, idle_timeout: float, start: float) -> None:
         self._idle_timeout = idle_timeout

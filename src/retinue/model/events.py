@@ -23,7 +23,15 @@ from typing import Literal
 from msgspec import Struct, field, structs
 
 from retinue.model.errors import Failure
-from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, ProcessEnd, RunResult, Usage
+from retinue.model.results import (
+    AnswerStatus,
+    ExecutionReport,
+    Finalization,
+    ProcessEnd,
+    ProcessUsage,
+    RunResult,
+    Usage,
+)
 from retinue.model.runs import Compaction, RunSpec, ToolArguments
 from retinue.model.sandbox import SandboxReport, describe_sandbox
 
@@ -117,6 +125,12 @@ class OutputBytesCounted(Struct, frozen=True, tag="output_counted", rename="came
     raw: int = 0
     dropped: int = 0
     """Bytes of lines that were replaced by a stub."""
+
+
+class ProcessUsageCounted(Struct, frozen=True, tag="process_usage_counted", rename="camel"):
+    """What a process of the run used since the last count; only the result of the run receives it."""
+
+    usage: ProcessUsage
 
 
 class Thinking(Struct, frozen=True, tag="thinking", rename="camel"):
@@ -243,7 +257,7 @@ class RunEnded(Struct, frozen=True, kw_only=True, tag="run_ended", rename="camel
         )
 
 
-EphemeralEvent = TextDelta | ThinkingDelta | ToolDelta | OutputBytesCounted
+EphemeralEvent = TextDelta | ThinkingDelta | ToolDelta | OutputBytesCounted | ProcessUsageCounted
 """Events that are shown or counted and never stored."""
 
 PersistedEvent = (
@@ -266,7 +280,9 @@ PersistedEvent = (
 )
 Event = EphemeralEvent | PersistedEvent
 
-EPHEMERAL_EVENTS = (TextDelta, ThinkingDelta, ToolDelta, OutputBytesCounted)
+COUNTED_EVENTS = (OutputBytesCounted, ProcessUsageCounted)
+"""Events that are not even shown."""
+EPHEMERAL_EVENTS = (TextDelta, ThinkingDelta, ToolDelta, *COUNTED_EVENTS)
 HIDDEN_NOTICE_CODES = frozenset({"missing_tools", BUDGET_WAIT_END_NOTICE_CODE})
 """Codes of notices that belong in the report of a run, not on a live screen."""
 SYNCED_EVENTS = (RunQueued, RunStarted, Finalized, RunEnded)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Generic, Literal, Self, TypeVar
 
@@ -79,6 +79,29 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
             cost=sum(costs) if costs and not is_unknown else None,
             turns=self.turns + other.turns,
         )
+
+
+class ProcessUsage(Struct, frozen=True, rename="camel"):
+    """CPU time and memory of processes, each with the descendants it waited for, as Linux counts them.
+
+    Not in it: descendants that lost their parent, or that were ended after it.
+    """
+
+    cpu_seconds: float = 0.0
+    peak_memory_bytes: int = 0
+    """The most memory that one of the processes had at once, with the pages of files in it. At least that of the
+    watchdog, which starts them, about 10 MB."""
+
+    def __add__(self, other: ProcessUsage) -> ProcessUsage:
+        return ProcessUsage(
+            self.cpu_seconds + other.cpu_seconds, max(self.peak_memory_bytes, other.peak_memory_bytes)
+        )
+
+
+def sum_process_usage(usages: Iterable[ProcessUsage | None]) -> ProcessUsage | None:
+    """Return what all processes used; None if nothing is known of any."""
+    known = [usage for usage in usages if usage is not None]
+    return sum(known, ProcessUsage()) if known else None
 
 
 class ProcessEnd(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -163,6 +186,8 @@ class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     """Number of redacted secrets."""
     dropped_bytes: int = 0
     process: ProcessEnd | None = None
+    process_usage: ProcessUsage | None = None
+    """What the processes of the run used, all attempts together; None if it had none, or the system does not tell."""
     sandbox: SandboxReport = field(default_factory=SandboxReport)
     """How far the run was confined, by what, and what was left open."""
     worktree: WorktreeChanges | None = None

@@ -18,6 +18,7 @@ from retinue.model.events import (
     Notice,
     OutputBytesCounted,
     ProcessEnded,
+    ProcessUsageCounted,
     SteeringDelivered,
     StopReason,
     Text,
@@ -28,7 +29,7 @@ from retinue.model.events import (
     ToolDelta,
     ToolReturned,
 )
-from retinue.model.results import AnswerStatus, Finalization, ProcessEnd, Usage
+from retinue.model.results import AnswerStatus, Finalization, ProcessEnd, ProcessUsage, Usage
 from retinue.model.runs import ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL
 from retinue.output.provider_errors import classify_error
@@ -168,6 +169,8 @@ class AnswerCollector:
         self._fallback_models = fallback_models
         self.native_session: str | None = None
         self.process: ProcessEnd | None = None
+        self.process_usage: ProcessUsage | None = None
+        """What the processes of the attempt used, as far as it is known."""
         self.finalized: Finalization | None = None
         """The last valid finalization."""
         self.rejected_finalizations = 0
@@ -227,6 +230,8 @@ class AnswerCollector:
         match event:
             case OutputBytesCounted(dropped=dropped):
                 self.dropped_bytes += dropped
+            case ProcessUsageCounted(usage):
+                self.process_usage = usage if self.process_usage is None else self.process_usage + usage
             case Notice(code=code, message=message, preference=preference):
                 if preference and preference not in self.not_applied:
                     self.not_applied = (*self.not_applied, preference)

@@ -34,6 +34,7 @@ from retinue.model.results import (
     Usage,
     WorktreeChanges,
     compute_exit_code,
+    sum_process_usage,
 )
 from retinue.model.runs import Message, RunSpec
 from retinue.model.tasks import CallContext
@@ -361,6 +362,7 @@ class ActiveRun:
                 nested_usage=self.budget.child_usage,
                 dropped_bytes=sum(collector.dropped_bytes for collector in collectors),
                 process=last.process,
+                process_usage=sum_process_usage(collector.process_usage for collector in collectors),
                 sandbox=spec.sandbox.report,
                 worktree=changes,
                 notices=(*spec.notices, *(notice for collector in collectors for notice in collector.notices)),

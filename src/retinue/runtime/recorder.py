@@ -14,6 +14,7 @@ from retinue.model.agents import AgentProfile
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, EventSource
 from retinue.model.events import (
+    COUNTED_EVENTS,
     EPHEMERAL_EVENTS,
     SYNCED_EVENTS,
     AttemptStarted,
@@ -23,7 +24,6 @@ from retinue.model.events import (
     MessageEnded,
     ModelChanged,
     Notice,
-    OutputBytesCounted,
     PersistedEvent,
     ProcessEnded,
     RunEnded,
@@ -225,7 +225,7 @@ class Recorder:
 
     def _publish_delta(self, event: EphemeralEvent) -> None:
         """Publish a live event, redacted. Only for subscribers: redacting deltas would cost more than the run."""
-        if isinstance(event, OutputBytesCounted):
+        if isinstance(event, COUNTED_EVENTS):
             return
         key = event.call if isinstance(event, ToolDelta) else type(event)
         if key not in self._streams:

@@ -13,6 +13,8 @@ RESOURCE_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of this process, not of the one being read: these must not be mistaken for its absence."""
 MAX_PROC_BYTES = 64 * 2**10
 """Enough for nearly every environment."""
+CPU_FIELDS = slice(11, 15)
+"""Where /proc/PID/stat has the ticks of user and system time, its own and of those it waited for."""
 _DEAD_STATES = frozenset({b"Z", b"X", b"x"})
 
 
@@ -71,6 +73,19 @@ def read_stat_fields(pid: int) -> list[bytes]:
     text = read_proc_file(f"/proc/{pid}/stat", 1024)
     # The name is in parentheses and may contain spaces and parentheses itself.
     return text[text.rfind(b")") + 2 :].split(None, 20)
+
+
+def read_usage(pid: int) -> tuple[float, int] | None:
+    """Return the CPU seconds of a live process and of the descendants it waited for, and the most bytes it had.
+
+    None if it is gone.
+    """
+    fields, status = read_stat_fields(pid), read_proc_file(f"/proc/{pid}/status")
+    peak = next((line for line in status.splitlines() if line.startswith(b"VmHWM:")), None)
+    if not fields or peak is None:
+        return None
+    ticks = sum(map(int, fields[CPU_FIELDS]))
+    return ticks / os.sysconf("SC_CLK_TCK"), 1024 * int(peak.split()[1])
 
 
 def read_proc_file(path: str, max_bytes: int = MAX_PROC_BYTES) -> bytes:

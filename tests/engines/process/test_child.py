@@ -2,6 +2,7 @@
 
 import os
 import select
+import sys
 import threading
 from pathlib import Path
 
@@ -14,11 +15,12 @@ from tests.support.processes import assert_nothing_left_open, descriptors, read_
 from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildExitedError, open_child
 from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
-from retinue.model.results import ProcessEnd
+from retinue.model.results import ProcessEnd, ProcessUsage
 from retinue.support.run_processes import CHILD_VARIABLE, INSTANCE_VARIABLE
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+LINUX = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER])
 EVERY = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER, ContainmentKind.GROUP])
 
 
@@ -41,6 +43,42 @@ async def test_child_reads_stdin_writes_stdout_and_exits(kind):
 async def test_exit_by_signal_is_reported_as_signal():
     async with ProcessSupervisor() as supervisor, open_child(shell("kill -SEGV $$"), supervisor) as process:
         assert await process.wait() == ProcessEnd(signal=11)
+
+
+BURN = "import time; x = bytearray(80_000_000)\nwhile time.process_time() < 0.3: pass"
+
+
+@LINUX
+@pytest.mark.parametrize("end", ["exit 3", "kill -KILL $$"])
+async def test_usage_of_an_ended_child_covers_the_descendants_it_waited_for(kind, end):
+    used = []
+
+    async def note(usage: ProcessUsage) -> None:
+        used.append(usage)
+
+    command = shell(f"{sys.executable} -c '{BURN}'; {end}")
+    async with ProcessSupervisor(max_containment=kind) as supervisor:
+        async with open_child(command, supervisor, on_usage=note) as process:
+            await process.wait()
+            assert used == []
+    (usage,) = used
+    assert 0.3 <= usage.cpu_seconds < 60
+    assert 80_000_000 <= usage.peak_memory_bytes < 10**10
+
+
+async def test_usage_of_a_running_child_is_what_it_used_so_far():
+    command = ChildCommand(
+        argv=(sys.executable, "-c", f"{BURN}\nprint('up', flush=True)\ninput()"),
+        cwd="/",
+        environ={},
+        stdin=StdinMode.PIPE,
+    )
+    async with ProcessSupervisor() as supervisor, open_child(command, supervisor) as process:
+        await read_lines(process, 1)
+        usage = process.measure_usage()
+    assert usage
+    assert 0.2 <= usage.cpu_seconds < 60  # in ticks of 10 ms, and without what the clock does not see
+    assert 80_000_000 <= usage.peak_memory_bytes < 10**10
 
 
 @BOTH

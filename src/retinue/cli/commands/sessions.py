@@ -51,7 +51,7 @@ from retinue.cli.session_lookup import find_session, run_in_session
 from retinue.client import Retinue
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import RunEnded, RunQueued, Text
-from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, Usage, describe_changes
+from retinue.model.results import AnswerStatus, Attempt, ExecutionReport, ProcessUsage, Usage, describe_changes
 from retinue.model.runs import Limits
 from retinue.model.sandbox import describe_sandbox
 from retinue.output.truncate import format_size, select_lines
@@ -198,9 +198,14 @@ def render_report(actual: ExecutionReport) -> list[str]:
         ["dropped", format_size(actual.dropped_bytes)],
         ["process", f"exit code {process.code}" if process and process.code is not None else ""],
         ["process", f"signal {process.signal}" if process and process.signal is not None else ""],
+        ["process usage", _format_process_usage(actual.process_usage) if actual.process_usage else ""],
         *(["notice", notice] for notice in actual.notices),
         ["stored", "" if actual.saved else "incomplete"],
     )
+
+
+def _format_process_usage(usage: ProcessUsage) -> str:
+    return f"{usage.cpu_seconds:.1f}s CPU, {format_size(usage.peak_memory_bytes)} memory at most"
 
 
 def _format_limits(limits: Limits) -> Iterator[str]:

@@ -77,13 +77,15 @@ class ApiEngine:
         options = ModelOptions(model=choice.model, effort=spec.agent.thinking)
         model = await self._make_model(choice, options, spec.environment)
         compactor = Compactor(model, partial(find_window, self._prices, choice), emit, spec.budget)
-        await run_agent_loop(model, spec, self._make_toolbox(spec), emit, steering=steering, compactor=compactor)
+        await run_agent_loop(
+            model, spec, self._make_toolbox(spec, emit), emit, steering=steering, compactor=compactor
+        )
 
     def _choose_model(self, spec: RunSpec) -> ModelChoice:
         environ = {**spec.environment, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
         return choose_model(spec.model, spec.agent.provider, environ, self._providers)
 
-    def _make_toolbox(self, spec: RunSpec) -> AgentToolbox:
+    def _make_toolbox(self, spec: RunSpec, emit: Emit) -> AgentToolbox:
         """Return the tools of a run, of which it is granted some."""
         from retinue.engines.tools import make_local_toolbox
         from retinue.engines.tools.base import MAX_READERS
@@ -93,7 +95,7 @@ class ApiEngine:
             spec.cwd,
             self._readers,
             search_path=spec.environment.get("PATH"),
-            commands=self._command_context(spec),
+            commands=self._command_context(spec, emit),
             network=_fetch_context(spec),
             sandbox=spec.sandbox,
         )
@@ -112,10 +114,11 @@ class ApiEngine:
         model = await self._pydantic_models.get_model(provider.name, choice.model, choice.arguments, environ)
         return PydanticModel(model, provider.name, options, self._prices)
 
-    def _command_context(self, spec: RunSpec) -> CommandContext | None:
+    def _command_context(self, spec: RunSpec, emit: Emit) -> CommandContext | None:
         """Return where the commands of a run are executed; None if it may not execute any."""
         if "bash" not in spec.grant.tools:
             return None
+        from retinue.engines.process_reporter import usage_reporter
         from retinue.engines.tools.bash import CommandContext
 
         return CommandContext(
@@ -124,6 +127,7 @@ class ApiEngine:
             open_supervisor=self._open_supervisor,
             sandbox=spec.sandbox,
             limits=process_limits(spec.limits),
+            on_usage=usage_reporter(emit),
         )
 
     async def _open_supervisor(self) -> ProcessSupervisor:

@@ -39,6 +39,7 @@ from retinue.engines.claude.tools import build_own_toolbox, to_mcp_tool_name, to
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.process.child import ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor
+from retinue.engines.process_reporter import usage_reporter
 from retinue.engines.sandbox.launch import open_sandbox
 from retinue.engines.sandbox.report import report_refused_hosts
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
@@ -104,7 +105,7 @@ class ClaudeEngine:
             needs = list_needs(spec, program, folder) if spec.sandbox.is_on else None
             async with (
                 open_sandbox(start, spec.sandbox, needs) as sandboxed,
-                open_child(sandboxed.command, self._supervisor) as process,
+                open_child(sandboxed.command, self._supervisor, on_usage=usage_reporter(emit)) as process,
             ):
                 if self._supervisor.no_watchdog_reason:
                     await emit(Notice("unguarded", self._supervisor.no_watchdog_reason))

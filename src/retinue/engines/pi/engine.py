@@ -28,6 +28,7 @@ from retinue.engines.pi.pool import PoolLimits, ProcessPool
 from retinue.engines.pi.rpc_process import StaleProcessError
 from retinue.engines.process.child import ChildExitedError, ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor
+from retinue.engines.process_reporter import usage_reporter
 from retinue.engines.sandbox.report import report_refused_hosts
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
@@ -111,7 +112,9 @@ class PiEngine:
             )
             async with confining as confined:
                 try:
-                    async with open_child(confined.command, self._supervisor) as process:
+                    async with open_child(
+                        confined.command, self._supervisor, on_usage=usage_reporter(emit)
+                    ) as process:
                         await self._warn_without_watchdog(emit)
                         await run_oneshot(process, build_prompt(spec), start.session, emit, settles=settles)
                 finally:

@@ -20,7 +20,7 @@ from retinue.engines.base import EngineError, engine_error
 from retinue.engines.pi.confinement import confine_pi
 from retinue.engines.pi.launch import PiLaunch, ProcessKey
 from retinue.engines.pi.rpc_process import RpcProcess
-from retinue.engines.process.child import open_child
+from retinue.engines.process.child import ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor
 from retinue.model.runs import NO_DEADLINE
 from retinue.support.tasks import BackgroundTasks
@@ -270,7 +270,7 @@ class _PooledProcess:
             and rpc.runs < limits.max_runs
             and not self.is_stopping
             and "max_disk_bytes" not in dict(self._launch.key.limits)  # what it wrote for one run counts
-            and _memory_bytes(rpc.child.pid, rpc.child.companions) < limits.max_memory_bytes
+            and _read_memory(rpc.child) < limits.max_memory_bytes
         )
 
     async def _wait_idle(self) -> None:
@@ -302,14 +302,9 @@ async def _wait_started(process: _PooledProcess, timeout: float = NO_DEADLINE) -
         raise
 
 
-def _memory_bytes(pid: int, companions: int = 0) -> int:
-    """Return the resident memory of the process, 0 if the system does not tell.
-
-    In a sandbox the program is the last of a chain of processes, each the only child of the one before.
-    """
+def _read_memory(child: ChildProcess) -> int:
+    """Return the resident memory of the program, 0 if the system does not tell."""
     try:
-        for _ in range(companions):
-            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{child.find_program()}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0

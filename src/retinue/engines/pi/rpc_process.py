@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import anyio
 import msgspec
+from msgspec import structs
 
 from retinue.config.run_environment import build_prompt
 from retinue.engines.base import Completion, Emit, EngineError, engine_error
@@ -36,7 +37,7 @@ from retinue.engines.process_reporter import wait_for_exit
 from retinue.engines.steering import SteeringChannel, steering_refused
 from retinue.engines.toolbox import finalize_tool
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.events import EngineSessionStarted, Notice, SteeringDelivered
+from retinue.model.events import EngineSessionStarted, Notice, ProcessUsageCounted, SteeringDelivered
 from retinue.model.runs import RunSpec
 from retinue.model.tool_names import DELEGATION_TOOL_NAMES, FINALIZE_TOOL
 
@@ -84,6 +85,8 @@ class RpcProcess:
         """True once the run has started; earlier events belong to no run or to the one before."""
         self._has_task = False
         """True once the agent has received its task."""
+        self._counted_seconds = 0.0
+        """CPU time that the earlier runs have reported."""
         self._initial_descendants = 0
         """Child processes from the start, such as servers of extensions; further ones were left by a run."""
 
@@ -144,6 +147,7 @@ class RpcProcess:
                 raise StaleProcessError from None
             await self._reporter.finish_after_exit()
         finally:
+            await self._report_usage(emit)
             self._reporter = None
             if self._config:
                 await self._config.collect(session)
@@ -156,6 +160,14 @@ class RpcProcess:
                 f"{self._questions.popleft()}"
             )
             await self._reporter.emit(Notice("question", message))
+
+    async def _report_usage(self, emit: Emit) -> None:
+        """Emit what the process used since the end of its last run; its start counts for the first."""
+        if (usage := self.child.measure_usage()) and self._run_started:
+            spent = structs.replace(usage, cpu_seconds=max(usage.cpu_seconds - self._counted_seconds, 0.0))
+            self._counted_seconds = usage.cpu_seconds
+            with anyio.CancelScope(shield=True):
+                await emit(ProcessUsageCounted(spent))
 
     async def _open_session(self, session: str | None) -> None:
         """Open a session that contains only what its file contains."""

@@ -16,9 +16,11 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -32,7 +34,8 @@ from retinue.engines.process.supervisor import ProcessSupervisor
 from retinue.engines.process.termination import EXIT_CONFIRM_TIMEOUT, TERMINATE_GRACE, terminate_tree
 from retinue.engines.process.watchdog import SpawnStageError, WatchdogLostError
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.results import ProcessEnd
+from retinue.model.results import ProcessEnd, ProcessUsage
+from retinue.support.linux_processes import read_usage
 from retinue.support.tasks import BackgroundTasks, run_shielded
 
 SPAWN_FAILED_REASON = "spawn_failed"
@@ -49,6 +52,9 @@ RESERVED_FDS = 4
 """Descriptors reserved per child: terminating it needs some, also when the program has used up all others."""
 ANSWERED_GRACE = 1.0
 """Seconds between SIGTERM and SIGKILL for a child whose work is done."""
+
+OnUsage = Callable[[ProcessUsage], Coroutine[Any, Any, None]]
+"""Receives what a process used. Must not raise."""
 
 _ADVICE = {
     errno.EACCES: "Make it an executable file that this user may run.",
@@ -68,11 +74,16 @@ class ChildExitedError(OSError):
 
 @asynccontextmanager
 async def open_child(
-    command: ChildCommand, supervisor: ProcessSupervisor, *, grace: float = TERMINATE_GRACE
+    command: ChildCommand,
+    supervisor: ProcessSupervisor,
+    *,
+    grace: float = TERMINATE_GRACE,
+    on_usage: OnUsage | None = None,
 ) -> AsyncIterator[ChildProcess]:
     """Start a process; terminate it and all its descendants when the block is left in any way.
 
-    Called in the thread of the event loop.
+    `on_usage` is called with what the process used, when it has ended, if that is known. Called in the thread of the
+    event loop.
 
     Raises:
         EngineError: the process could not be started (`spawn_failed`).
@@ -91,6 +102,8 @@ async def open_child(
     finally:
         try:
             await run_shielded(partial(process.finish, grace))
+            if on_usage and started.usage:
+                await run_shielded(partial(on_usage, started.usage))
         finally:
             supervisor.release(started)
 
@@ -120,6 +133,29 @@ class ChildProcess:
         self._stdout = pipes.open_reader(started.stdout)
         self._stderr = pipes.open_reader(started.stderr)
         self._reserved_fds = _reserve_fds(started.stderr.fileno())
+
+    def find_program(self) -> int:
+        """Return the pid of the program itself.
+
+        In a sandbox it is the last of a chain of processes, each the only child of the one before.
+
+        Raises:
+            OSError, ValueError, IndexError: the system does not tell.
+        """
+        pid = self.pid
+        for _ in range(self.companions):
+            pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        return pid
+
+    def measure_usage(self) -> ProcessUsage | None:
+        """Return what the program used so far; None if that is not known."""
+        if self._started.usage:
+            return self._started.usage
+        try:
+            found = read_usage(self.find_program())
+        except (OSError, ValueError, IndexError):
+            return None
+        return ProcessUsage(*found) if found else None
 
     @property
     def stderr_tail(self) -> bytes:

@@ -13,7 +13,7 @@ from typing import IO, Protocol
 import anyio
 
 from retinue.engines.process.command import StdinMode
-from retinue.model.results import ProcessEnd
+from retinue.model.results import ProcessEnd, ProcessUsage
 
 POLL_INTERVALS = (0.001, 0.05)
 """Seconds between two checks where an exit cannot be awaited: the first and the longest."""
@@ -30,6 +30,8 @@ class StartedProcess(Protocol):
     """The limit for which its processes were killed, and what they used."""
     is_lost: bool
     """True if its watchdog died before it."""
+    usage: ProcessUsage | None
+    """What it used until its exit; None before that, and where the system does not tell."""
 
     async def wait_exit(self) -> ProcessEnd:
         """Wait until the process itself exits, also while others hold its streams; empty if it is lost."""
@@ -46,6 +48,7 @@ class PopenProcess:
 
     is_lost = False
     exceeded: tuple[str, int] | None = None
+    usage: ProcessUsage | None = None
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         assert popen.stdout

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.started_process import wait_popen
-from retinue.model.results import ProcessEnd
+from retinue.model.results import ProcessEnd, ProcessUsage
 from retinue.support.run_processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
 
 PROGRAM = (
@@ -223,6 +223,7 @@ class WatchdogChild:
         self.stdin, self.stdout, self.stderr = streams.stdin, streams.stdout, streams.stderr
         self.is_lost = False
         self.exceeded: tuple[str, int] | None = None
+        self.usage: ProcessUsage | None = None
         self._watchdog = watchdog
         self._status = status
         self._end: ProcessEnd | None = None
@@ -293,13 +294,20 @@ class WatchdogChild:
 
     def _note_end(self, report: tuple[object, ...]) -> None:
         match report:
-            case ("exited", int(code)):
+            case ("exited", int(code), *usage):
                 self._end = ProcessEnd(code=code)
-            case ("killed", int(number)):
+                self._note_usage(usage)
+            case ("killed", int(number), *usage):
                 self._end = ProcessEnd(signal=number)
+                self._note_usage(usage)
             case _:
                 self.is_lost = True
                 self._end = ProcessEnd()
+
+    def _note_usage(self, usage: list[object]) -> None:
+        match usage:
+            case [int(microseconds), int(peak)]:
+                self.usage = ProcessUsage(microseconds / 1e6, peak)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ from retinue.output.truncate import CONTINUATION_BYTES, MAX_TOOL_BYTES, MAX_TOOL
 from retinue.output.untrusted_text import strip_control_characters
 
 if TYPE_CHECKING:
-    from retinue.engines.process.child import ChildProcess
+    from retinue.engines.process.child import ChildProcess, OnUsage
     from retinue.engines.process.supervisor import ProcessSupervisor
     from retinue.model.results import ProcessEnd
 
@@ -47,6 +47,8 @@ class CommandContext(Struct, frozen=True, kw_only=True):
     sandbox: SandboxPolicy = NO_SANDBOX
     limits: Mapping[str, int] = {}
     """Limits on what the processes of one command use."""
+    on_usage: OnUsage | None = None
+    """Receives what each command used."""
 
 
 async def bash(
@@ -83,7 +85,12 @@ async def bash(
         try:
             async with (
                 open_sandbox(child_command, context.sandbox) as sandboxed,
-                open_child(sandboxed.command, await context.open_supervisor(), grace=COMMAND_GRACE) as child,
+                open_child(
+                    sandboxed.command,
+                    await context.open_supervisor(),
+                    grace=COMMAND_GRACE,
+                    on_usage=context.on_usage,
+                ) as child,
             ):
                 with anyio.move_on_after(seconds):
                     end = await _receive_all(child, output)

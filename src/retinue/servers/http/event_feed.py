@@ -17,7 +17,7 @@ import anyio
 from msgspec import Struct
 
 from retinue.model.event_codec import EventRecord, to_line
-from retinue.model.events import EPHEMERAL_EVENTS, OutputBytesCounted, RunEnded
+from retinue.model.events import COUNTED_EVENTS, EPHEMERAL_EVENTS, RunEnded
 from retinue.output.json_text import encode_json
 from retinue.servers.http.live_runs import BlockUpdate, EndedRun, LiveRunState, StreamingBlocks
 from retinue.servers.http.schemas import RunRow
@@ -222,7 +222,7 @@ class EventFeed:
 
     def _publish_delta(self, record: EventRecord) -> bool:
         event, live_run = record.event, self.live.get(record.origin.run)
-        if live_run is None or not isinstance(event, EPHEMERAL_EVENTS) or isinstance(event, OutputBytesCounted):
+        if live_run is None or not isinstance(event, EPHEMERAL_EVENTS) or isinstance(event, COUNTED_EVENTS):
             return False
         live_run.add_event(record)
         self._append_delta(record, self.blocks.append(record, event))

@@ -1,7 +1,7 @@
 // A table of what was declared for a run and what actually happened.
 
 import { html, Part } from "./ui.js";
-import { count, roundDuration, sandboxText, toolNames } from "./format.js";
+import { bytes, count, roundDuration, sandboxText, toolNames } from "./format.js";
 import { Line, Pairs } from "./untrusted-text.js";
 
 export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } }) {
@@ -31,6 +31,10 @@ export function DeclaredVsActual({ detail: { declared: declaredOrNull, actual } 
     facts.process && [
       "Process",
       facts.process.signal ? `signal ${facts.process.signal}` : `exit ${facts.process.code}`,
+    ],
+    facts.processUsage && [
+      "Process usage",
+      `${facts.processUsage.cpuSeconds.toFixed(1)} s CPU, ${bytes(facts.processUsage.peakMemoryBytes)} memory at most`,
     ],
     facts.saved === false && ["Stored", "incompletely"],
   ].filter(Boolean);
