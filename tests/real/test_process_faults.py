@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from tests.real.claude_install import need_claude
-from tests.real.programs import Program, claude_program, pi_program, worker
+from tests.real.programs import Program, Step, claude_program, pi_program, worker
 from tests.support.model_server import script64
 from tests.support.processes import Watched
 from tests.support.run_tree import find_children, find_watchdog
@@ -21,6 +21,7 @@ from tests.support.run_tree import find_children, find_watchdog
 from retinue import Retinue
 from retinue.engines.process import watchdog
 from retinue.model.errors import ErrorCode
+from retinue.model.results import RunResult
 
 pytestmark = [pytest.mark.real, pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -73,14 +74,15 @@ def open_retinue(program, project, tmp_path):
     return open_context
 
 
-def bash_step(program: Program, command: str) -> dict[str, object]:
+def bash_step(program: Program, command: str) -> Step:
     more = {"description": "Works."} if program.engine == "claude" else {}
     return program.tool_step("bash", command=command, **more)
 
 
 async def run_waiting(retinue, program, project, act):
     """Run an agent whose command waits, and call `act` meanwhile; return the result and the command's processes."""
-    results, watched = [], []
+    results: list[RunResult] = []
+    watched: list[Watched] = []
 
     async def run() -> None:
         steps = [bash_step(program, WAIT), {"text": "too late"}]
@@ -150,7 +152,7 @@ class StoppableRun:
     def __init__(self, program: Program, project, tmp_path) -> None:
         self._project = project
         program.agents.mkdir(parents=True, exist_ok=True)
-        steps = [bash_step(program, PAUSE), {"text": "what I found"}]
+        steps: list[Step] = [bash_step(program, PAUSE), {"text": "what I found"}]
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "retinue", "run", "--engine", program.engine, "--model", program.model),

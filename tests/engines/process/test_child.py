@@ -57,10 +57,12 @@ async def test_usage_of_an_ended_child_covers_the_descendants_it_waited_for(kind
         used.append(usage)
 
     command = shell(f"{sys.executable} -c '{BURN}'; {end}")
-    async with ProcessSupervisor(max_containment=kind) as supervisor:
-        async with open_child(command, supervisor, on_usage=note) as process:
-            await process.wait()
-            assert used == []
+    async with (
+        ProcessSupervisor(max_containment=kind) as supervisor,
+        open_child(command, supervisor, on_usage=note) as process,
+    ):
+        await process.wait()
+        assert used == []
     (usage,) = used
     assert 0.3 <= usage.cpu_seconds < 60
     assert 80_000_000 <= usage.peak_memory_bytes < 10**10
