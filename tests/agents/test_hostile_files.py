@@ -98,7 +98,7 @@ def test_project_link_out_of_the_repository_is_refused(repository, tmp_path, wri
     path = repository / "leak.md"
     path.symlink_to(secret)
     found = read_agent(path, project(repository))
-    assert found == Diagnostic(str(path), f"is a link out of the repository, to {secret}, and is ignored")
+    assert found == Diagnostic(str(path), f"leads out of {repository}, to {secret}, and is ignored")
 
 
 def test_sibling_with_the_repository_name_as_prefix_is_outside(repository, tmp_path, write):

@@ -177,7 +177,7 @@ def test_project_folder_linked_out_of_the_repository_is_refused(registry, reposi
     agent_set = registry.for_directory(repository)
     assert agent_set.names() == BUILTIN
     folder = str(repository / ".claude/agents")
-    assert agent_set.problems == (Diagnostic(folder, "is a link out of the repository and is ignored"),)
+    assert agent_set.problems == (Diagnostic(folder, f"leads out of {repository} and is ignored"),)
 
 
 def test_folder_beyond_max_entries_is_cut_and_reported(repository):

@@ -158,7 +158,7 @@ def test_project_skill_linked_out_of_the_repository_is_refused(skills, skill, re
     (repository / ".pi" / "skills").symlink_to(tmp_path / "secret")
     shelf = skills.for_directory(repository)
     assert shelf.project == {}
-    assert "is a link out of the repository" in shelf.diagnostics[0].text
+    assert "leads out of" in shelf.diagnostics[0].text
 
 
 # -- rendering ----------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.support.claude_plugins import ClaudePlugins
 
 FIXER = "---\nname: fixer\ndescription: Fixes things\ntools: read, bash\nmodel: big\ncolour: red\n---\nYou fix.\n"
 
@@ -22,6 +23,36 @@ def project(place):
     (folder / "tester.md").write_text("---\nname: tester\ndescription: Ours\ntools: read\n---\nTest.\n")
     (folder / "broken.md").write_text("---\nname: broken\nreadonly: maybe\n---\n")
     return place
+
+
+@pytest.fixture
+def plugin_agent(scratch_home) -> Path:
+    """Return the file of an agent of an enabled plugin of Claude Code."""
+    plugins = ClaudePlugins(scratch_home)
+    plugins.enable("kit@market")
+    path = plugins.install("kit@market") / "agents" / "mender.md"
+    path.parent.mkdir()
+    path.write_text("---\nname: mender\ndescription: Repairs\ntools: Read\ntone: kind\n---\nYou repair.\n")
+    return path
+
+
+def test_agent_of_a_plugin_is_listed_shown_checked_and_run_by_its_short_name(cli, plugin_agent):
+    listed = next(line for line in cli("agents").stdout.splitlines() if line.startswith("kit:mender"))
+    assert listed.split() == ["kit:mender", "user", "read", "Repairs"]
+    shown = dict(line.split(None, 1) for line in cli("agents", "show", "mender").stdout.splitlines()[:6])
+    assert (shown["name"], shown["file"]) == ("kit:mender", str(plugin_agent))
+    assert "also called      mender" in cli("agents", "show", "kit:mender").stdout
+    assert f"{plugin_agent}: unknown key 'tone'; ignored" in cli("agents", "check").stdout
+    run = cli("run", "mender", "Repair it", "--engine", "scripted", "--json")
+    assert (run.exit_code, json.loads(run.stdout)["agent"]) == (0, "kit:mender")
+
+
+@pytest.mark.parametrize("command", ["edit", "delete"])
+def test_file_of_a_plugin_is_not_edited_or_deleted(cli, plugin_agent, command):
+    result = cli("agents", command, "mender")
+    assert result.exit_code == 2
+    assert f"kit:mender belongs to a plugin of Claude Code ({plugin_agent})" in result.stderr
+    assert plugin_agent.exists()
 
 
 def test_agents_without_a_command_lists_agents(cli):
@@ -57,6 +88,7 @@ def test_list_as_json_has_the_same_facts(cli, project):
     (fixer,) = [agent for agent in found["agents"] if agent["name"] == "fixer"]
     assert fixer == {
         "name": "fixer",
+        "aliases": [],
         "layer": "project",
         "status": "untrusted",
         "description": "Fixes things",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tests.support.claude_plugins import ClaudePlugins
 from tests.support.repositories import write_files
 from tests.support.retinue_factory import scripted, stage
 
@@ -79,6 +80,39 @@ async def test_agent_calls_only_those_that_its_tools_name(scratch_home, called, 
         result = await retinue.run("lead", "Lead it", max_depth=3)
     assert result.failure is None
     assert seen == (["lead", "scout"] if code is None else ["lead"])
+
+
+@pytest.mark.parametrize("called", ["kit:deep:beta", "kit:beta", "beta"])
+@pytest.mark.parametrize(
+    ("rule", "is_called"), [("tools: Agent(beta)", True), ("disallowedTools: Agent(beta)", False)]
+)
+async def test_rule_on_an_agent_of_a_plugin_covers_all_its_names(scratch_home, called, rule, is_called):
+    plugins = ClaudePlugins(scratch_home)
+    plugins.enable("kit@market")
+    folder = plugins.install("kit@market") / "agents"
+    header = f"---\nname: alpha\ndelegates: true\n{rule}\n---\nLead.\n"
+    write_files(folder, {"alpha.md": header, "deep/beta.md": "---\nname: beta\n---\nLook.\n"})
+    seen: list[str] = []
+
+    def script(spec):
+        seen.append(spec.agent.name)
+        delegate = DelegateStep(args={"agent": called, "task": "Look"})
+        return (delegate, TextStep(text="over")) if spec.delegation else (TextStep(text="seen"),)
+
+    async with stage(scratch_home, engines=scripted(ScriptedEngine(script))) as retinue:
+        result = await retinue.run("alpha", "Lead it", max_depth=2)
+    assert result.failure is None
+    assert seen == ["kit:alpha", *(["kit:deep:beta"] if is_called else [])]
+
+
+async def test_session_of_a_plugin_agent_is_continued_by_its_short_name(scratch_home):
+    plugins = ClaudePlugins(scratch_home)
+    plugins.enable("kit@market")
+    write_files(plugins.install("kit@market"), {"agents/beta.md": "---\nname: beta\n---\nLook.\n"})
+    async with stage(scratch_home, TextStep(text="ok")) as retinue:
+        first = await retinue.run("kit:beta", "Look")
+        second = await retinue.run("beta", "Look again", session=first.session)
+    assert (second.failure, second.session, second.spec.agent.name) == (None, first.session, "kit:beta")
 
 
 async def test_every_folder_of_other_tools_is_searched(scratch_home):

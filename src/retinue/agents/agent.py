@@ -82,6 +82,8 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
     layer: SourceLayer = SourceLayer.PROGRAM
     level: str | None = None
     """The project directory it belongs to."""
+    plugin: str = ""
+    """The plugin of Claude Code it comes from; its name then has the form `plugin:name`."""
     named_files: tuple[str, ...] = ()
     """Files of its project that it names; its digest covers them."""
     unknown: tuple[str, ...] = ()
@@ -90,7 +92,8 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
     """Values of its file that were replaced, and by what."""
 
     def __post_init__(self) -> None:
-        if not is_valid_name(self.name):
+        parts = self.name.split(":") if self.plugin else (self.name,)
+        if not all(map(is_valid_name, parts)):
             raise ValueError(f"Agent name {self.name!a} is invalid: use {NAME_RULE}")
         for field in _SEQUENCE_FIELDS:
             value = getattr(self, field)
@@ -114,6 +117,12 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
         names = [_check_function(self.name, function) for function in self.functions]
         if len({*names}) < len(names):
             raise ValueError(f"Agent {self.name}: two functions in tools have the same name")
+
+    def aliases(self) -> tuple[str, ...]:
+        """Return what else may call it, unless others have it, too: its title, and `agent` for `plugin:agent`."""
+        plugin, *_, name = self.name.split(":") if self.plugin else ("", self.name)
+        short = (f"{plugin}:{name}", name) if plugin else ()
+        return tuple(alias for alias in (*short, self.title) if alias and alias != self.name)
 
     def to_profile(self) -> AgentProfile:
         """Return what another agent, and a run, may see of this one: no persona, no memory, no key."""

@@ -100,6 +100,26 @@ DIALECT_RULES: Mapping[AgentDialect, DialectRules] = {
 }
 
 
+class PluginSource(Struct, frozen=True):
+    """The plugin of Claude Code that a definition belongs to."""
+
+    name: str
+    folder: Path
+    """Its folder of agents, whose subfolders are part of their names, or the file of one agent."""
+
+    def qualify_name(self, name: str, path: Path) -> str:
+        """Return the name of an agent in a file as Claude Code spells it: `plugin:folder:agent`.
+
+        Raises:
+            AgentFileError: the plugin or a folder has no letters that a name can have.
+        """
+        below = path.parent.relative_to(self.folder).parts if path != self.folder else ()
+        parts = [part if is_valid_name(part) else _fold_name(part) for part in (self.name, *below)]
+        if not all(map(is_valid_name, parts)):
+            raise AgentFileError(f"the name {':'.join(parts)!a} of its plugin or folder is invalid: use {NAME_RULE}")
+        return ":".join((*parts, name))
+
+
 class AgentSource(Struct, frozen=True):
     """The place a definition was found in."""
 
@@ -109,6 +129,7 @@ class AgentSource(Struct, frozen=True):
     """The project directory it belongs to."""
     within: Path | None = None
     """The directory links must not leave; None for the user's own files."""
+    plugin: PluginSource | None = None
 
 
 def read_agent(path: Path, origin: AgentSource) -> Agent | Diagnostic | None:
@@ -138,6 +159,8 @@ def _read_file(path: Path, origin: AgentSource) -> Agent | None:
     if translate:
         _subtract_denied_tools(fields.values)
         _make_additions_optional(fields.values)
+    if origin.plugin:
+        name = origin.plugin.qualify_name(name, path)
     return _make_agent(fields, origin, content, name=name, body=document.body, source=str(path))
 
 
@@ -273,6 +296,7 @@ def _make_agent(fields: FieldReader, origin: AgentSource, content: bytes, **valu
         **values,
         layer=origin.layer,
         level=origin.level,
+        plugin=origin.plugin.name if origin.plugin else "",
         unknown=tuple(fields.unknown),
         notices=tuple(fields.notices),
         # Built-in agents need no digest: the version of the package identifies them.

@@ -75,7 +75,7 @@ def _resolve_within(path: Path, within: Path | None) -> Path:
         return path
     real = resolve_path(path)
     if not real.is_relative_to(within):
-        raise AgentFileError(f"is a link out of the repository, to {real}, and is ignored")
+        raise AgentFileError(f"leads out of {within}, to {real}, and is ignored")
     return real
 
 

@@ -57,6 +57,8 @@ class AgentListing(Struct, frozen=True, kw_only=True):
     """The file, or layer, of the definition that is used instead."""
     shadows: tuple[str, ...] = ()
     """The files, or layers, of the definitions it is used instead of."""
+    aliases: tuple[str, ...] = ()
+    """The shorter names that call it."""
 
 
 class AgentSet:
@@ -78,6 +80,8 @@ class AgentSet:
         self._by_name: dict[str, list[Agent]] = {}
         for agent in agents:
             self._by_name.setdefault(agent.name, []).append(agent)
+        for alias, agent in _list_aliases(self._by_name):
+            self._by_name.setdefault(alias, []).append(agent)
         self._used = {
             name: used for name, found in self._by_name.items() if (used := self._first_allowed(found)) is not None
         }
@@ -108,6 +112,11 @@ class AgentSet:
         )
         return replace(used, notices=(*used.notices, *notices)) if notices else used
 
+    def resolve_name(self, name: str) -> str:
+        """Return the own name of the agent that is called by a name, which may be short for an agent of a plugin."""
+        used = self._used.get(name)
+        return used.name if used else name
+
     def find_profile(self, name: str) -> AgentProfile | Failure:
         """Return the part of an agent that another agent may see: never its persona, memory or key."""
         found = self.find(name)
@@ -115,7 +124,7 @@ class AgentSet:
 
     def names(self) -> tuple[str, ...]:
         """Return the agents that can be called: built-in agents in their order, then layer by layer by name."""
-        found = (agent for agent in self._used.values() if agent.enabled)
+        found = (agent for name, agent in self._used.items() if agent.enabled and agent.name == name)
         return tuple(agent.name for agent in sorted(found, key=_sort_key))
 
     def suggest_name(self, name: str) -> str | None:
@@ -128,7 +137,8 @@ class AgentSet:
 
     def list_definitions(self) -> tuple[AgentListing, ...]:
         """Return every definition with its status, those of one name together, the strongest first."""
-        groups = sorted(self._by_name.values(), key=lambda group: _sort_key(self._used.get(group[0].name, group[0])))
+        own = ([agent for agent in group if agent.name == name] for name, group in self._by_name.items())
+        groups = sorted(filter(None, own), key=lambda group: _sort_key(self._used.get(group[0].name, group[0])))
         return tuple(self._make_listing(agent, group) for group in groups for agent in group)
 
     def find_awaiting_trust(self, name: str) -> Agent | None:
@@ -187,6 +197,7 @@ class AgentSet:
             accepted=self._is_accepted(agent),
             shadowed_by=_describe_location(used) if used and used is not agent else None,
             shadows=tuple(_describe_location(other) for other in weaker) if used is agent else (),
+            aliases=tuple(alias for alias in agent.aliases() if self._used.get(alias) is agent),
         )
 
     def _determine_status(self, agent: Agent, used: Agent | None) -> DefinitionStatus:
@@ -228,6 +239,20 @@ class AgentSet:
             f'or set project_agents = "allow".'
         )
         return Failure(ErrorCode.AGENT_UNTRUSTED, message, detail=detail)
+
+
+def _list_aliases(by_name: Mapping[str, Sequence[Agent]]) -> list[tuple[str, Agent]]:
+    """Return short names and titles that only one agent has; a project's agents take none from the user's."""
+    claims: dict[str, list[Agent]] = {}
+    for group in by_name.values():
+        for alias in group[0].aliases():
+            claims.setdefault(alias, []).append(group[0])
+    found: list[tuple[str, Agent]] = []
+    for alias, agents in claims.items():
+        own = [agent for agent in agents if agent.layer is not SourceLayer.PROJECT]
+        if len(own or agents) == 1:
+            found.append((alias, (own or agents)[0]))
+    return found
 
 
 def _disabled_failure(agent: Agent) -> Failure:

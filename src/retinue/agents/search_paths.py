@@ -9,11 +9,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.agents.agent import Diagnostic, SourceLayer
-from retinue.agents.dialects import DIALECT_RULES, AgentDialect, AgentSource, DialectRules
+from retinue.agents.dialects import DIALECT_RULES, AgentDialect, AgentSource, DialectRules, PluginSource
 from retinue.agents.parse import LINK_LOOP
-from retinue.config.directories import config_folder, expand_user_path, find_project_levels, home_folder, pi_folder
+from retinue.agents.plugins import PluginFinder
+from retinue.config.directories import (
+    claude_folder,
+    config_folder,
+    expand_user_path,
+    find_project_levels,
+    home_folder,
+    pi_folder,
+)
 from retinue.support.cache import MAX_CACHED
 from retinue.support.safe_files import resolve_path
 
@@ -48,12 +57,19 @@ ChangeStamp = tuple[int, ...]
 
 
 class AgentFolder(Struct, frozen=True, cache_hash=True):
-    """A folder of definitions; it may not exist."""
+    """A folder of definitions, or one of them; it may not exist."""
 
     path: Path
     origin: AgentSource
     is_fixed: bool = False
     """Whether it is part of the program and does not change while that runs."""
+    problem: Diagnostic | None = None
+    """Why nothing of it can be used."""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is the file of an agent that a plugin names."""
+        return self.origin.plugin is not None and self.path.suffix in DIALECT_RULES[self.origin.dialect].suffixes
 
 
 class FolderContents(Struct, frozen=True):
@@ -74,6 +90,7 @@ class SearchPaths:
             *_workspaces(bundle, SourceLayer.BUILTIN),
             AgentFolder(BUILTIN_FOLDER, AgentSource(SourceLayer.BUILTIN), is_fixed=True),
         )
+        self._plugins = PluginFinder(claude_folder(environ))
         self._project: dict[tuple[Path, ...], tuple[AgentFolder, ...]] = {}
 
     def for_directory(self, cwd: Path, *, vault: Path | None = None) -> tuple[AgentFolder, ...]:
@@ -86,18 +103,23 @@ class SearchPaths:
             if len(self._project) >= MAX_CACHED:
                 self._project.clear()
             project = self._project[levels] = tuple(found)
-        return (*project, *_workspaces(vault, SourceLayer.VAULT), *self._user, *self._builtin)
+        plugins = _plugin_folders(self._plugins, levels)
+        return (*project, *_workspaces(vault, SourceLayer.VAULT), *self._user, *plugins, *self._builtin)
 
 
 def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderContents:
     """Return the current files of the folder, up to the limit, without opening any."""
     origin = folder.origin
+    if folder.problem:
+        return FolderContents(diagnostics=(folder.problem,))
+    if folder.is_file:
+        return FolderContents(((str(folder.path), _file_stamp(folder.path)),))
     scan = _DirectoryScan(limit, DIALECT_RULES[origin.dialect], workspaces=origin.dialect is AgentDialect.FOLDER)
     try:
         if not _is_folder(folder.path):
             return FolderContents()
         if origin.within and not resolve_path(folder.path).is_relative_to(origin.within):
-            return _only_diagnostic(folder, "is a link out of the repository and is ignored")
+            return _only_diagnostic(folder, f"leads out of {origin.within} and is ignored")
         scan.scan(str(folder.path))
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -225,14 +247,16 @@ def _user_folders(environ: Mapping[str, str]) -> Iterator[AgentFolder]:
         yield AgentFolder(path, AgentSource(SourceLayer.USER, dialect))
 
 
+def _plugin_folders(plugins: PluginFinder, levels: tuple[Path, ...]) -> Iterator[AgentFolder]:
+    for found in plugins.list_agents(levels):
+        origin = AgentSource(SourceLayer.USER, AgentDialect.CLAUDE, within=found.root)
+        folder = AgentFolder(found.path, replace(origin, plugin=PluginSource(found.plugin, found.path)))
+        yield replace(folder, problem=found.problem)
+
+
 def _configured_folder(environ: Mapping[str, str], variable: str, default: Path) -> Path:
     configured = environ.get(variable)
     return expand_user_path(configured, environ) if configured else default
-
-
-def claude_folder(environ: Mapping[str, str]) -> Path:
-    """Return the configuration folder of Claude Code."""
-    return _configured_folder(environ, "CLAUDE_CONFIG_DIR", home_folder(environ) / ".claude")
 
 
 def _workspaces(parent: Path | None, layer: SourceLayer) -> tuple[AgentFolder, ...]:

@@ -18,9 +18,9 @@ from msgspec import Struct
 from retinue.agents.agent import Diagnostic, SourceLayer
 from retinue.agents.parse import AgentFileError, decode_text, read_bytes, split_frontmatter
 from retinue.agents.registry import ProjectAgents
-from retinue.agents.search_paths import claude_folder, resolve_links
+from retinue.agents.search_paths import resolve_links
 from retinue.agents.trust import LOCAL_READ_ONLY
-from retinue.config.directories import find_project_levels, home_folder, pi_folder
+from retinue.config.directories import claude_folder, find_project_levels, home_folder, pi_folder
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.runs import ToolGrant

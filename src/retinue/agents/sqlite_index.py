@@ -113,8 +113,7 @@ def _build_rows(agent_set: AgentSet, missing: Mapping[str, str | None], engine: 
         if entry.agent.layer in _LAYERS:
             strongest.setdefault(entry.agent.name, entry.agent)
     for _, agent in sorted(strongest.items()):
-        policy = agent.to_profile().tools
-        tools = () if policy.nothing else policy.allow
+        tools = agent.to_profile().tools.requested
         requested = agent.engine or engine
         yield IndexRow(
             name=agent.name,
@@ -123,7 +122,7 @@ def _build_rows(agent_set: AgentSet, missing: Mapping[str, str | None], engine: 
             source=os.fsencode(agent.source or "").decode(errors="replace"),  # file names need not be text
             digest=agent.digest,
             model=agent.model,
-            tools=None if tools is None else json.dumps([*tools, *policy.optional]),
+            tools=None if tools is None else json.dumps(tools),
             enabled=int(agent.enabled),
             engine=requested,
             cannot_run=missing.get(requested, f'Unknown engine "{requested}".'),

@@ -92,10 +92,10 @@ def describe_tools(agent: Agent) -> str:
     policy = agent.to_profile().tools
     if policy.nothing:
         return "none"
-    if policy.allow is None:
+    if policy.requested is None:
         words = "read-only" if policy.readonly else "inherited"
     else:
-        words = ", ".join(policy.allow) or "none"
+        words = ", ".join(policy.requested) or "none"
     denied = f" without {', '.join(policy.deny)}" if policy.deny else ""
     return f"{words}{denied}{', delegates' if policy.delegates else ''}"
 

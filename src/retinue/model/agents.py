@@ -30,6 +30,13 @@ class ToolPolicy(Struct, frozen=True, kw_only=True):
     uncallable_agents: tuple[str, ...] = ()
     """Agents it may not delegate to."""
 
+    @property
+    def requested(self) -> tuple[str, ...] | None:
+        """The tools it asks for, optional ones included; None if it inherits those of its caller."""
+        if self.nothing:
+            return ()
+        return None if self.allow is None else tuple(dict.fromkeys((*self.allow, *self.optional)))
+
 
 class AgentSettings(Struct, frozen=True, kw_only=True):
     """The settings of an agent that its definition and its profile share."""

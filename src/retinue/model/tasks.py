@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -127,8 +127,9 @@ class CallContext(Struct, frozen=True, kw_only=True):
     records_refusals: bool = True
     """Whether a task that fails before it starts leaves a session, as hosts expect of their tools."""
 
-    def may_call(self, agent: str | None) -> bool:
-        """Return whether the caller's own definition lets it call an agent."""
-        if agent in self.uncallable_agents:
+    def may_call(self, agent: str | None, resolve_name: Callable[[str], str] = str) -> bool:
+        """Return whether the caller's own definition lets it call an agent, which may have several names."""
+        name = agent and resolve_name(agent)
+        if name in {resolve_name(each) for each in self.uncallable_agents}:
             return False
-        return self.callable_agents is None or agent in self.callable_agents
+        return self.callable_agents is None or name in {resolve_name(each) for each in self.callable_agents}

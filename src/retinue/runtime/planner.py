@@ -224,14 +224,15 @@ class Planner:
         """
         validate_tasks(plan, admitted.settings)
         agent_set = self._load_agents(admitted.cwd, admitted.settings)
-        found = [Agent(name="default") if task.agent is None else agent_set.find(task.agent) for task in plan.tasks]
-        agents = [_agent_profile(one, task) for one, task in zip(found, plan.tasks, strict=True)]
+        tasks = [_name_agent(task, agent_set) for task in plan.tasks]
+        found = [Agent(name="default") if task.agent is None else agent_set.find(task.agent) for task in tasks]
+        agents = [_agent_profile(one, task) for one, task in zip(found, tasks, strict=True)]
         validate_agents(agents)
-        sessions = [await self._find_session(task, admitted.call) for task in plan.tasks]
-        validate_sessions(plan.tasks, sessions)
+        sessions = [await self._find_session(task, admitted.call) for task in tasks]
+        validate_sessions(tasks, sessions)
         planned = [
             await self._plan_task(*one, admitted, agent_set)
-            for one in zip(plan.tasks, found, agents, sessions, strict=True)
+            for one in zip(tasks, found, agents, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
             _validate_chain(planned)
@@ -277,7 +278,7 @@ class Planner:
             limits=_resolve_limits(task, agent, admitted),
             lineage=_child_lineage(call, agent, task, cwd, previous),
         )
-        refusal = find_uncallable(call, task.agent) or find_unknown_restriction(found)
+        refusal = find_uncallable(call, task.agent, agent_set.resolve_name) or find_unknown_restriction(found)
         failure = refusal or await self._complete_draft(draft, admitted, agent_set) or problem
         spec = _build_spec(draft, admitted)
         max_child_depth = _max_child_depth(agent, admitted)
@@ -567,6 +568,12 @@ def _build_spec(draft: _TaskDraft, admitted: AdmittedCall) -> RunSpec:
 def _allows_reuse(settings: Settings, sandbox: SandboxPolicy) -> bool:
     """Return whether a process may serve several runs; one that Landlock confines ends before its run is checked."""
     return settings.warm_pool and sandbox.report.mechanism is not SandboxMechanism.LANDLOCK
+
+
+def _name_agent(task: Task, agent_set: AgentSet) -> Task:
+    """Return the task with the own name of its agent: one name in sessions, lists and records."""
+    name = task.agent and agent_set.resolve_name(task.agent)
+    return task if name == task.agent else structs.replace(task, agent=name)
 
 
 def _agent_profile(found: Agent | Failure, task: Task) -> AgentProfile:

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,9 @@ def find_unknown_restriction(agent: Agent | Failure) -> Failure | None:
     return Failure(ErrorCode.UNSUPPORTED, message, "restriction", {"agent": agent.name, "file": agent.source or ""})
 
 
-def find_uncallable(call: CallContext, agent: str | None) -> Failure | None:
+def find_uncallable(call: CallContext, agent: str | None, resolve_name: Callable[[str], str]) -> Failure | None:
     """Return why the caller may not call an agent, by its own definition; None if it may."""
-    if call.may_call(agent):
+    if call.may_call(agent, resolve_name):
         return None
     allowed = ", ".join(call.callable_agents) if call.callable_agents is not None else "any other"
     return Failure(

@@ -15,7 +15,6 @@ from msgspec import Struct, structs
 
 from retinue.agents.agent import SourceLayer
 from retinue.agents.registry import AgentListing, DefinitionStatus
-from retinue.model.agents import ToolPolicy
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.event_codec import EventRecord
 from retinue.model.results import REFUSAL_CODES, REFUSED_EXIT_CODE, AnswerStatus, RunResult
@@ -126,10 +125,11 @@ def add_skipped_file(failure: Failure, sentence: str) -> str:
 
 def available_agents(orchestrator: Orchestrator, call: CallContext) -> list[AgentListing]:
     """Return the agents that would run if they were called."""
+    agents = orchestrator.load_agents(call)
     return [
         entry
-        for entry in orchestrator.load_agents(call).list_definitions()
-        if entry.status is DefinitionStatus.USED and call.may_call(entry.agent.name)
+        for entry in agents.list_definitions()
+        if entry.status is DefinitionStatus.USED and call.may_call(entry.agent.name, agents.resolve_name)
     ]
 
 
@@ -138,13 +138,6 @@ def describe_agent(orchestrator: Orchestrator, entry: AgentListing) -> str:
     description = defang_markup(to_one_line(orchestrator.redact(entry.agent.description), MAX_DESCRIPTION_CHARS))
     is_unaccepted = entry.agent.layer is SourceLayer.PROJECT and not entry.accepted
     return description + (" (belongs to the project, not approved by the user)" if is_unaccepted else "")
-
-
-def requested_tools(policy: ToolPolicy) -> tuple[str, ...] | None:
-    """Return the tools an agent requests by name; None if it inherits those of its caller."""
-    if policy.nothing:
-        return ()
-    return None if policy.allow is None else tuple(dict.fromkeys((*policy.allow, *policy.optional)))
 
 
 # -- results -----------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from retinue.toolsets.base import (
     ToolResult,
     available_agents,
     describe_agent,
-    requested_tools,
 )
 
 ID_DIGITS = 8
@@ -52,7 +51,7 @@ class ToolsetDelegation:
                 agent.name,
                 describe_agent(self._orchestrator, entry),
                 self._orchestrator.redact(agent.body),
-                requested_tools(agent.tools),
+                agent.tools.requested,
             )
             for entry in found
             for agent in [entry.agent.to_profile()]

@@ -30,7 +30,6 @@ from retinue.toolsets.base import (
     ToolResult,
     add_skipped_file,
     find_newest_text,
-    requested_tools,
     storage_warning,
 )
 from retinue.toolsets.inputs import JsonObject
@@ -172,7 +171,8 @@ class NestedToolset(OrchestratedToolset):
         except RefusedError as refusal:
             found: AgentProfile | Failure = refusal.failure
         else:
-            found = find_uncallable(call, name) or self._orchestrator.load_agents(call).find_profile(name)
+            agents = self._orchestrator.load_agents(call)
+            found = find_uncallable(call, name, agents.resolve_name) or agents.find_profile(name)
         if isinstance(found, Failure):
             return self.refusal_result(found, call, INFO_TOOL)
         notices = inputs.ignored_notice(inputs.unknown_fields(INFO_SCHEMA["properties"], arguments), "agent")
@@ -198,10 +198,9 @@ class NestedToolset(OrchestratedToolset):
 
 def _list_tools(policy: ToolPolicy) -> list[str] | None:
     """Return the tools an agent requests; None if it inherits those of its caller."""
-    named = requested_tools(policy)
-    if named is None:
+    if policy.requested is None:
         return None
-    return [*named, *([SPAWN_TOOL] if policy.delegates and not policy.nothing else [])]
+    return [*policy.requested, *([SPAWN_TOOL] if policy.delegates and not policy.nothing else [])]
 
 
 # -- input -------------------------------------------------------------------------------------------

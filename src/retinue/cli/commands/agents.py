@@ -169,8 +169,9 @@ def _find_agent_file(roster: AgentSet, name: str) -> Path:
     Raises:
         CommandRefusedError: there is none, or it belongs neither to the user nor to the project.
     """
-    entries = [entry for entry in roster.list_definitions() if entry.agent.name == name]
-    own = [entry for entry in entries if entry.agent.layer in {SourceLayer.USER, SourceLayer.PROJECT}]
+    entries = _list_named(roster, name)
+    layers = {SourceLayer.USER, SourceLayer.PROJECT}
+    own = [entry for entry in entries if entry.agent.layer in layers and not entry.agent.plugin]
     used_first = sorted(own, key=lambda entry: entry.status is not DefinitionStatus.USED)
     sound = [Path(entry.agent.source) for entry in used_first if entry.agent.source]
     broken = [Path(remark.file) for remark in roster.problems if PurePath(remark.file).stem == name]
@@ -186,6 +187,10 @@ def _explain_not_editable(agent: Agent) -> str:
     if agent.layer is SourceLayer.BUILTIN:
         hint = f"`retinue agents new {agent.name}` creates one of yours, which is then used instead."
         return f"{agent.name} is built in and has no file that you can change. {hint}"
+    if agent.plugin:
+        return (
+            f"{agent.name} belongs to a plugin of Claude Code ({agent.source}), which is changed by `claude plugin`."
+        )
     place = Path(agent.source).parent if agent.source else agent.layer
     return f"{agent.name} belongs to the {agent.layer} ({place}): change it there."
 
@@ -339,7 +344,7 @@ def list_agents(as_json: bool, cwd: str | None) -> None:
 def show(name: str, as_json: bool, cwd: str | None) -> None:
     """Show an agent with all details except secrets."""
     roster = Retinue(cwd=cwd).roster()
-    entries = [entry for entry in roster.list_definitions() if entry.agent.name == name]
+    entries = _list_named(roster, name)
     if not entries:
         raise _unknown_agent_error(roster, name)
     if as_json:
@@ -453,6 +458,7 @@ def render_definition(entry: AgentListing) -> Iterator[str]:
     agent = entry.agent
     rows = [
         ["name", agent.name],
+        ["also called", ", ".join(entry.aliases)],
         ["about", agent.description],
         ["layer", agent.layer],
         ["file", agent.source or ""],
@@ -493,10 +499,11 @@ def _listing_json(entry: AgentListing) -> dict[str, Any]:
     agent = entry.agent
     return {
         "name": agent.name,
+        "aliases": entry.aliases,
         "layer": agent.layer,
         "status": entry.status,
         "description": strip_control_characters(agent.description),
-        "tools": agent.tools,
+        "tools": agent.to_profile().tools.requested,
         "file": agent.source,
         "accepted": entry.accepted,
         "shadowedBy": entry.shadowed_by,
@@ -537,6 +544,12 @@ def _describe_precedence(before: Agent | Failure, after: Agent | Failure, path: 
             yield f"Here the {after.layer} agent {after.name} is used instead."
 
 
+def _list_named(roster: AgentSet, name: str) -> list[AgentListing]:
+    """Return the definitions of an agent that is called by a name, the strongest first."""
+    own = roster.resolve_name(name)
+    return [entry for entry in roster.list_definitions() if entry.agent.name == own]
+
+
 def _find_project_agent(roster: AgentSet, name: str) -> Agent | None:
-    agents = (entry.agent for entry in roster.list_definitions() if entry.agent.name == name)
+    agents = (entry.agent for entry in _list_named(roster, name))
     return next((agent for agent in agents if agent.layer is SourceLayer.PROJECT), None)

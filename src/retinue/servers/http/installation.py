@@ -195,7 +195,7 @@ class InstallationInfo:
             agent,
             AgentRow,
             file=agent.source,
-            tools=() if tools.nothing else tools.allow,
+            tools=tools.requested,
             denied_tools=tools.deny,
             readonly=tools.readonly,
             delegates=tools.delegates,

@@ -122,8 +122,8 @@ def _tool_facts(agent: AgentProfile) -> Iterator[str]:
     policy = agent.tools
     if policy.nothing:
         yield "no-tools"
-    elif policy.allow is not None:
-        yield f"tools={_join_names(policy.allow)}"
+    elif policy.requested is not None:
+        yield f"tools={_join_names(policy.requested)}"
     elif policy.deny:
         yield f"excludeTools={_join_names(policy.deny)}"
     elif policy.readonly:
