@@ -88,9 +88,10 @@ def _group_by_stem(prefixes: Iterable[tuple[str, int]]) -> dict[str, tuple[int, 
 
 def _make_trie(words: Iterable[str]) -> str:
     """Return a pattern that matches any of the words, none of which begins with another."""
-    tails: dict[str, list[str]] = {}
-    for word in words:
-        if word:
-            tails.setdefault(word[0], []).append(word[1:])
-    branches = [re.escape(first) + _make_trie(rest) for first, rest in tails.items()]
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})" if branches else ""
+    tails = dict.fromkeys(words, "")
+    for length in range(max(map(len, tails), default=0), 0, -1):
+        branches: dict[str, list[str]] = {}
+        for word in sorted(word for word in tails if len(word) == length):
+            branches.setdefault(word[:-1], []).append(re.escape(word[-1]) + tails.pop(word))
+        tails |= {start: "|".join(ends) if len(ends) == 1 else f"(?:{'|'.join(ends)})" for start, ends in branches.items()}
+    return tails.get("", "")
