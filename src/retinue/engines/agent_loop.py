@@ -217,12 +217,16 @@ class _Conversation:
             async with self._reserver.reserve(self._measure) as grant:
                 reply = await self._model.reply(await self._next_request(grant), self._emit)
                 if not reply.is_overflow:
-                    return await self._add_reply(await self._count_usage(reply))
-            if not await self._recover():
-                error = NO_ROOM_ERROR.format(error=reply.error)
-                return await self._add_reply(msgspec.structs.replace(reply, error=error))
-            for event in _reply_events(reply, (), self._model.name):
+                    for event in self._add_reply(await self._count_usage(reply)):
+                        await self._emit(event)
+                    return self._last_calls
+            is_final = not await self._recover()
+            if is_final:
+                reply = msgspec.structs.replace(reply, error=NO_ROOM_ERROR.format(error=reply.error))
+            for event in self._add_reply(reply) if is_final else _reply_events(reply, (), self._model.name):
                 await self._emit(event)
+            if is_final:
+                return self._last_calls
 
     async def _count_usage(self, reply: ModelReply) -> ModelReply:
         """Return the reply with the usage that its budgets count, estimated where a server states none."""
@@ -270,8 +274,8 @@ class _Conversation:
         compactor = self._compactor
         return compactor is not None and await compactor.recover(self._request, self._messages, self._task)
 
-    async def _add_reply(self, reply: ModelReply) -> tuple[ToolUse, ...]:
-        """Add a reply, emit it, and return the calls to execute."""
+    def _add_reply(self, reply: ModelReply) -> Iterator[Event]:
+        """Add a reply to the conversation and return its events."""
         calls = reply.tool_calls if self._request.allow_calls else ()
         self._last, self._last_calls = reply, calls
         is_invalid = bool(calls) and all(isinstance(use, InvalidToolUse) for use in calls)
@@ -281,9 +285,7 @@ class _Conversation:
         )
         if self._compactor:
             self._compactor.add_reply(self._request, reply.usage)
-        for event in _reply_events(reply, calls, self._model.name):
-            await self._emit(event)
-        return calls
+        return _reply_events(reply, calls, self._model.name)
 
     def limit_tools(self, tools: AgentToolbox) -> AgentToolbox:
         """Return the tools that execute the last calls: in the last turn those of a message that finalizes."""

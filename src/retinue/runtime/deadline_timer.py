@@ -32,11 +32,17 @@ MAX_READ_TIME = 1.0
 
 
 class EmitCounter:
-    """Counts the events an engine emits."""
+    """Counts the events an engine emits; the block around it emits one."""
 
     def __init__(self) -> None:
         self.started = 0
         self.ended = 0
+
+    def __enter__(self) -> None:
+        self.started += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.ended += 1
 
 
 class DeadlineTimer:

@@ -89,35 +89,29 @@ class _AttemptObserver:
         return self.timer.grace_end is not None and self.timer.grace_end < self._guards.deadline
 
     async def emit(self, event: Event | Completion) -> None:
-        self._emitted.started += 1
-        try:
-            await self._emit(event)
-        finally:
-            self._emitted.ended += 1
-
-    async def _emit(self, event: Event | Completion) -> None:
-        if isinstance(event, Completion):
-            self._completion = event
-            self._update_grace()
-            await anyio.lowlevel.checkpoint()
-            return
-        if isinstance(event, MessageEnded):
-            event = structs.replace(event, usage=event.usage.clamped())
-        elif isinstance(event, SteeringDelivered):
-            self._run.mark_delivered(event.text)
-        elif isinstance(event, Finalized):
-            event = self._run.check_finalization(event)
-        self._collector.observe(await self._run.recorder.record(event))
-        if not self._scope.cancel_called:  # events of an engine that is stopping do not change why it was stopped
-            self._judge(event, anyio.current_time())
-        elif isinstance(event, MessageEnded):
-            self._run.budget.add(event.turn)  # spent, though the run has been stopped
-        if isinstance(event, ToolCalled) and (
-            notice := self._run.file_writers.add(self._run.spec.run, event.name, event.args)
-        ):
-            await self._run.record(Notice("same_file", notice))
-        if self._scope.cancel_called or self._emitted.started % CHECKPOINT_EVERY == 0:
-            await anyio.lowlevel.checkpoint()
+        with self._emitted:
+            if isinstance(event, Completion):
+                self._completion = event
+                self._update_grace()
+                await anyio.lowlevel.checkpoint()
+                return
+            if isinstance(event, MessageEnded):
+                event = structs.replace(event, usage=event.usage.clamped())
+            elif isinstance(event, SteeringDelivered):
+                self._run.mark_delivered(event.text)
+            elif isinstance(event, Finalized):
+                event = self._run.check_finalization(event)
+            self._collector.observe(await self._run.recorder.record(event))
+            if not self._scope.cancel_called:  # events of an engine that is stopping do not change why it was stopped
+                self._judge(event, anyio.current_time())
+            elif isinstance(event, MessageEnded):
+                self._run.budget.add(event.turn)  # spent, though the run has been stopped
+            if isinstance(event, ToolCalled) and (
+                notice := self._run.file_writers.add(self._run.spec.run, event.name, event.args)
+            ):
+                await self._run.record(Notice("same_file", notice))
+            if self._scope.cancel_called or self._emitted.started % CHECKPOINT_EVERY == 0:
+                await anyio.lowlevel.checkpoint()
 
     def _judge(self, event: Event, now: float) -> None:
         if isinstance(event, ToolCalled | ToolReturned):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+
 from anyio import CapacityLimiter
 
 from retinue.engines.base import Emit, EngineCapabilities
@@ -22,7 +24,7 @@ class OfflineEngine:
     def __init__(self) -> None:
         self._readers: CapacityLimiter | None = None
 
-    async def run(self, spec: RunSpec, emit: Emit) -> None:
+    def run(self, spec: RunSpec, emit: Emit) -> Coroutine[object, object, None]:
         # Imported here, so that reading the capabilities loads no rules.
         from retinue.engines.agent_loop import run_agent_loop
         from retinue.engines.offline.rule_model import RuleModel
@@ -33,4 +35,4 @@ class OfflineEngine:
         toolbox = make_local_toolbox(
             spec.cwd, self._readers, search_path=spec.environment.get("PATH"), sandbox=spec.sandbox
         )
-        await run_agent_loop(RuleModel(spec), spec, toolbox, emit)
+        return run_agent_loop(RuleModel(spec), spec, toolbox, emit)

@@ -41,22 +41,44 @@ class Redactor:
     def redact(self, text: str) -> tuple[str, int]:
         """Return the text with marks for its secrets, and their number; the same object if nothing changes."""
         text = replace_surrogates(text)
-        if (
-            len(text) <= BLOCK_CHARS
-            and not self._known.occur_in(text)
-            and not find_candidate_rows(text, fold_case(text))
-        ):
+        if len(text) > BLOCK_CHARS:
+            stream = self.open_stream()
+            redacted, count = stream.feed(text) + stream.close(), stream.redaction_count
+            return (redacted, count) if count else (text, 0)
+        if not self._known.occur_in(text) and not find_candidate_rows(text, fold_case(text)):
             return text, 0
-        stream = self.open_stream()
-        redacted = stream.feed(text) + stream.close()
-        return (redacted, stream.redaction_count) if stream.redaction_count else (text, 0)
+        known, patterns = KnownSecretStream(self._known), PatternStream()
+        redacted = patterns.feed(known.feed(text, last=True), last=True)
+        count = known.redaction_count + patterns.redaction_count
+        return (redacted, count) if count else (text, 0)
 
-    def redact_value(self, value: Any) -> tuple[Any, int]:
+    def redact_value(self, value: Any, depth: int = 0) -> tuple[Any, int]:
         """Do the same for strings anywhere in a JSON-like value, keys included; too deep parts are left out.
 
         The value of a key such as `api_key` is treated as in `api_key=…`.
         """
-        return (value, 0) if self.is_clean(value) else self._redact_value(value, 0)
+        if isinstance(value, str):
+            return self.redact(value)
+        if not isinstance(value, dict | list | tuple):
+            return value, 0
+        if depth >= MAX_DEPTH:
+            return TOO_DEEP, 1
+        parts: list[tuple[Any, Any]] = []
+        total, changed = 0, False
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            name, in_name = self.redact(key) if isinstance(key, str) else (key, 0)
+            label = _render_label(key, part)
+            after, count = self.redact(label + part) if label else ("", 0)
+            if count and after.startswith(label):
+                after = after[len(label) :]
+            else:
+                after, count = self.redact(part) if isinstance(part, str) else self.redact_value(part, depth + 1)
+            parts.append((name, after))
+            total += in_name + count
+            changed = changed or name is not key or after is not part
+        if not changed:
+            return value, 0
+        return (dict(parts) if isinstance(value, dict) else type(value)(after for _, after in parts)), total
 
     def is_clean(self, value: Any) -> bool:
         """Return whether no part of the value can be a secret or too deep, by one check of its JSON text."""
@@ -70,38 +92,12 @@ class Redactor:
             return False
         return not self._known.occur_in(text) and not find_candidate_rows(text, fold_case(text))
 
-    def _redact_value(self, value: Any, depth: int) -> tuple[Any, int]:
-        if isinstance(value, str):
-            return self.redact(value)
-        if depth >= MAX_DEPTH and isinstance(value, dict | list | tuple):
-            return TOO_DEEP, 1
-        if isinstance(value, dict):
-            return self._redact_dict(value, depth)
-        if isinstance(value, list | tuple):
-            parts = [self._redact_value(part, depth + 1) for part in value]
-            if all(after is before for (after, _), before in zip(parts, value, strict=True)):
-                return value, 0
-            return type(value)(after for after, _ in parts), sum(count for _, count in parts)
-        return value, 0
 
-    def _redact_dict(self, value: dict[Any, Any], depth: int) -> tuple[dict[Any, Any], int]:
-        redacted, count, changed = {}, 0, False
-        for key, part in value.items():
-            name, in_name = self.redact(key) if isinstance(key, str) else (key, 0)
-            named = isinstance(key, str) and isinstance(part, str)
-            after, in_part = self._redact_named(key, part) if named else self._redact_value(part, depth + 1)
-            redacted[name] = after
-            count += in_name + in_part
-            changed = changed or name is not key or after is not part
-        return (redacted, count) if changed else (value, 0)
-
-    def _redact_named(self, name: str, text: str) -> tuple[str, int]:
-        if may_contain_name(fold_case(name)):
-            label = f'{replace_surrogates(name)[-64:]}="'
-            redacted, count = self.redact(label + text)
-            if count and redacted.startswith(label):
-                return redacted[len(label) :], count
-        return self.redact(text)
+def _render_label(key: Any, part: Any) -> str:
+    """Return the key as it would stand before a text of its own; empty if it cannot name a secret."""
+    if not isinstance(key, str) or not isinstance(part, str) or not may_contain_name(fold_case(key)):
+        return ""
+    return f'{replace_surrogates(key)[-64:]}="'
 
 
 class StreamRedactor:
