@@ -55,7 +55,11 @@ def test_dry_run_reports_the_present_installation(cli):
         done = cli(*looking)
         assert "Retinue is still installed in Codex" in done.stderr
         assert json.loads(done.stdout)["installed"] is True
-    assert "Retinue is not installed in Cursor" in cli("install", "cursor", "--dry-run").stderr
+    preview = cli("install", "cursor", "--dry-run").stderr.splitlines()[-1]
+    assert preview == (
+        "Dry run; `retinue install cursor` asks and makes this change. Nothing was changed: Retinue is not installed in "
+        "Cursor."
+    )
 
 
 def test_install_as_json_has_the_change_and_the_backup(cli, config):

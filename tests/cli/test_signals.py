@@ -202,7 +202,7 @@ def test_delete_on_a_terminal_asks_first(process, terminal, place, answer, is_ke
 @pytest.mark.parametrize(("command", "printed"), [(("call", "subagent"), "Cancelled."), (("run", "explorer"), None)])
 def test_ctrl_c_while_reading_stdin_is_reported_in_the_form_of_the_command(process, terminal, command, printed):
     running = process.start(*command, "-", environ=ON_A_TERMINAL, stdin=terminal.device)
-    wait_for(running, "Reading from the terminal")
+    wait_for(running, "Reading the text from the terminal")
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=PROCESS_TIMEOUT)
     assert running.returncode == 130

@@ -29,12 +29,18 @@ PAGES = sorted(
         *(ROOT / "docs").rglob("*.md"),
     ]
 )
+COMMANDS = {"console", "sh"}
+"""Languages of blocks that are run, whatever the line above them ends with."""
+COMMANDS = {"console", "sh"}
+"""Languages of blocks that are run, whatever the line above them ends with."""
 COMMAND_TIMEOUT = 60.0
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"`([\w./-]+)`:\s*\Z")
 _ID = re.compile(r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{8}(?:[0-9a-f]{8}|[0-9a-f]{24})?\b")
 _NUMBER = re.compile(r"\d+")
+_COLUMN_GAP = re.compile(r"(?:\\\\ ){2,}")
+"""Two or more blanks in a pattern."""
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 
@@ -54,7 +60,7 @@ def blocks(page: Path) -> list[PageBlock]:
     text = page.read_text("utf-8")
     found = []
     for fence in _FENCE.finditer(text):
-        named = _FILE.search(text, 0, fence.start())
+        named = None if fence[1] in COMMANDS else _FILE.search(text, 0, fence.start())
         line = text.count("\n", 0, fence.start()) + 1
         found.append(PageBlock(str(page.relative_to(ROOT)), line, fence[1], fence[2], named[1] if named else None))
     return found
@@ -173,9 +179,9 @@ def _short(output: str) -> str:
 
 
 def _number_pattern(text: str) -> str:
-    """Return a pattern for the text with any numbers."""
+    """Return a pattern for the text with any numbers, and columns as wide as they make them."""
     parts = (_NUMBER.sub(r"\\d+", re.escape(part)) for part in text.split("…"))
-    return ".*".join(parts)
+    return _COLUMN_GAP.sub(r"\\ {2,}", ".*".join(parts))
 
 
 def _with_next(found: list[ConsoleCommand]) -> Iterator[tuple[ConsoleCommand, ConsoleCommand | None]]:

@@ -78,6 +78,9 @@ def _classify_error(error: Exception) -> _CommandExit:
             near = find_similar_word(error.option_name, error.possibilities or ())
             sentence = f"No such option '{error.option_name}'." + (f" Did you mean `{near}`?" if near else "")
             return _CommandExit(error.exit_code, sentence, Failure(ErrorCode.INVALID_INPUT, sentence))
+        case click.MissingParameter():
+            sentence = " ".join(error.format_message().split())
+            return _CommandExit(error.exit_code, sentence, Failure(ErrorCode.INVALID_INPUT, sentence))
         case click.ClickException():
             sentence = error.format_message()
             return _CommandExit(error.exit_code, sentence, Failure(ErrorCode.INVALID_INPUT, sentence))

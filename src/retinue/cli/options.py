@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_JSON_BYTES = 32 * 2**20
 """Limit of a JSON document: sixteen tasks of the usual limit, and some more."""
-TERMINAL_PROMPT = "Reading from the terminal: type the text, then Ctrl-D on a line of its own. Ctrl-C cancels."
+TERMINAL_PROMPT = "Reading the text from the terminal: Ctrl-D on a line of its own ends it."
 NO_TASK = "No task given, and stdin is empty. Pass the task as an argument, on stdin or as @FILE."
 TRUNCATED_JSON = "Input data was truncated"
 """Message of msgspec for JSON that ends too early."""

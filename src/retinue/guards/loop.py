@@ -66,9 +66,9 @@ class LoopGuard(GuardWithoutDeadline):
     """Finds identical calls in a row, and patterns of up to four calls whose results no longer change.
 
     Identical calls count when they are made: `loop_count` in a row stop the run whatever they return. Patterns count
-    when they return, because polling whose answer changes is honest work: only calls that are repeated in the same
+    when they return, because polling whose answer changes is no loop: only calls that are repeated in the same
     order with unchanged results, for twice `pair_count` calls, are a loop. If they differ in nothing but a number or
-    an id and return the same text, `pattern_count` calls are enough. Zero switches a rule off.
+    an id and return the same text, `pattern_count` calls are enough. Zero turns a rule off.
     """
 
     observes: ClassVar[EventTypes] = (AttemptStarted, ToolCalled, ToolReturned)

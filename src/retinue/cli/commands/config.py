@@ -104,14 +104,20 @@ def set_value(name: str, value: str, project: bool) -> None:
         print_warning(f"It has no effect here: {name} = {_format_value(applied.value)} from {applied.source}.")
 
 
-@config.command(epilog=help_examples("retinue config edit", "EDITOR=nano retinue config edit"))
+@config.command(
+    epilog=help_examples(
+        "retinue config edit",
+        "EDITOR=nano retinue config edit",
+        then="Exit codes: 0 the file is valid, 1 some settings are ignored.",
+    )
+)
 @_project_option
 @click.pass_context
 @for_users_only
 def edit(ctx: click.Context, project: bool) -> None:
     """Open your settings file in your editor, then check the file.
 
-    The editor is $VISUAL or $EDITOR. Exit codes: 0 the file is valid, 1 some settings are ignored.
+    The editor is $VISUAL or $EDITOR.
     """
     file = _settings_file(project=project)
     file.parent.mkdir(parents=True, exist_ok=True)

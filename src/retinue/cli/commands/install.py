@@ -240,7 +240,12 @@ def _print_outcome(
     else:
         state = "is no longer" if is_changed else "is not"
     kept = f" Backup of the old file: {backup}." if backup else ""
-    print_hint(f"Retinue {state} installed in {host.title} ({change.file}).{kept}")
+    if not is_done:
+        verb = "install" if is_wanted else "uninstall"
+        reason = f"Dry run; `retinue {verb} {host.name}` asks and makes this change." if dry_run else "Cancelled."
+        print_hint(f"{reason} Nothing was changed: Retinue {state} installed in {host.title}.")
+    else:
+        print_hint(f"Retinue {state} installed in {host.title} ({change.file}).{kept}")
     if is_wanted and is_changed:
         print_hint(f"Restart {host.title} to use it; `retinue doctor` checks the installation.")
     ctx.exit(0 if is_done or dry_run else 1)

@@ -154,7 +154,7 @@ def _serve_http(mount: MountOptions, port: int, clients: tuple[str, ...], option
     def ready(found: int) -> None:
         print_hint(f"Serving MCP on http://127.0.0.1:{found}{PATH}")
         for token in tokens:
-            print_hint(f"Authorization: Bearer with the token in {token.file}")
+            print_hint(f"Clients send `Authorization: Bearer TOKEN`, with the token in {token.file}")
 
     served = {token.digest: make_server_retinue(options, client=token.client) for token in tokens}
     return anyio.run(serve_http_clients, served, mount, port, ready)

@@ -148,7 +148,7 @@ def _print_server_info(info: ServerInfo, *, opens: bool, options: RunOptions, vi
     _print_link(info, view, as_json=options.as_json)
     if not options.quiet:
         print_hint(f"Serving on {info.address}; Ctrl-C ends it. {LINK_HINT}")
-        print_hint(f"Programs: Authorization: Bearer with the token in {info.token_file}")
+        print_hint(f"Programs send `Authorization: Bearer TOKEN`, with the token in {info.token_file}")
     if opens:
         _open_browser(info.link + view)
 
