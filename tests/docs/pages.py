@@ -39,7 +39,7 @@ _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"`([\w./-]+)`:\s*\Z")
 _ID = re.compile(r"\b(?=[0-9a-f]*[a-f])[0-9a-f]{8}(?:[0-9a-f]{8}|[0-9a-f]{24})?\b")
 _NUMBER = re.compile(r"\d+")
-_COLUMN_GAP = re.compile(r"(?:\\\\ ){2,}")
+_COLUMN_GAP = re.compile(r"(?:\\ ){2,}")
 """Two or more blanks in a pattern."""
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
