@@ -124,6 +124,36 @@ async def test_what_an_agent_plants_in_its_configuration_is_gone_in_the_next_run
     assert "evil" not in (home / "agent/settings.json").read_text()
 
 
+PLANT_IN_THE_PROJECT = (
+    "mkdir -p .pi/extensions .claude; "
+    """echo "export default () => require('fs').writeFileSync('planted', 'x')" > .pi/extensions/evil.js; """
+    """echo '{"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": "touch planted"}]}]}}' """
+    "> .claude/settings.json; ls .pi/extensions .claude"
+)
+
+
+@NEWEST
+@pytest.mark.parametrize("without_bubblewrap", [False, True], ids=["bubblewrap", "landlock"])
+async def test_extension_that_a_sandboxed_run_plants_in_the_project_is_not_loaded_later(
+    open_pi, server, pi, home, project, without_bubblewrap
+):
+    async with open_pi(without_bubblewrap=without_bubblewrap, warm_pool=False) as retinue:
+        # As a user who lets pi load what projects bring.
+        pi.environ_in(home, server.url, defaultProjectTrust="always")
+        first = await retinue.run("worker", f"Work. {bash(PLANT_IN_THE_PROJECT)}", sandbox="workspace")
+        planted = last_tool_result(server)
+        second = await retinue.run("worker", f"Work. {bash('ls')}")
+        assert not (project / "planted").exists()
+        unconfined = await retinue.run("worker", f"Work. {bash(PLANT_IN_THE_PROJECT)}")
+        await retinue.run("worker", f"Work. {bash('ls')}")
+    assert (first.failure, second.failure, unconfined.failure) == (None, None, None)
+    assert "evil.js" in planted
+    (notice,) = [notice for notice in first.actual.notices if "from which agents load code" in notice]
+    assert f"The agent changed {project}/.claude, {project}/.pi, from which" in notice
+    assert (project / f".pi.from-run-{first.run[:8]}/extensions/evil.js").exists()
+    assert (project / "planted").exists()  # without a sandbox the same extension is loaded
+
+
 @NEWEST
 async def test_runs_with_different_sandboxes_share_no_process(open_pi, server):
     async with open_pi() as retinue:
@@ -242,6 +272,17 @@ async def test_hook_that_an_agent_plants_does_not_run_later(open_claude, server,
     assert "SessionStart" not in last_tool_result(server)
     assert not (project / "planted").exists()
     assert "SessionStart" not in "".join(path.read_text() for path in home.rglob("settings.json"))
+
+
+async def test_hook_that_claude_code_plants_in_the_project_is_set_aside(open_claude, server, project):
+    (project / "build.sh").write_text(PLANT_IN_THE_PROJECT)  # in a command Claude Code would refuse it itself
+    async with open_claude(sandbox="workspace") as retinue:
+        result = await retinue.run("worker", f"Work. {claude_bash('sh build.sh')}")
+    assert "settings.json" in last_tool_result(server)
+    assert sorted(path.name for path in project.glob(".[cp]*")) == [
+        f".claude.from-run-{result.run[:8]}",
+        f".pi.from-run-{result.run[:8]}",
+    ]
 
 
 # -- agents that nobody accepted ------------------------------------------------------------------

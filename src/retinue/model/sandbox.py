@@ -30,6 +30,13 @@ PROTECTED_GIT_NAMES = frozenset({"hooks", "config", "config.worktree", "info", "
 """Entries of a git folder that make git execute programs, themselves or in a folder they name: never writable."""
 
 
+AGENT_CONFIGURATION = (
+    ".agents", ".claude", ".codex", ".cursor", ".gemini", ".github/agents", ".mcp.json", ".opencode", ".pi",
+    ".retinue", ".vscode/mcp.json", "opencode.json", "opencode.jsonc",
+)  # fmt: skip
+"""What agents and their programs load code from in a project: extensions, hooks, settings, MCP servers, agents."""
+
+
 class SandboxMechanism(StrEnum):
     """What enforces a sandbox."""
 

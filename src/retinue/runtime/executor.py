@@ -75,9 +75,9 @@ class LocalExecutor:
             if not spec.sandbox.is_on:
                 await engine.run(spec, emit)
                 return
-            from retinue.engines.sandbox.git_guard import guard_git
+            from retinue.engines.sandbox.restoration import guard_project
 
-            async with guard_git(spec, emit):
+            async with guard_project(spec, emit):
                 await engine.run(spec, emit)
         except EngineError:
             raise

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.engines.sandbox.git_guard import MAX_GUARDED_FILES, GitGuard, TooManyFilesError
+from retinue.engines.sandbox.git_guard import MAX_GUARDED_FILES, GitGuard
+from retinue.engines.sandbox.guarded_files import TooManyFilesError
 
 
 @pytest.fixture

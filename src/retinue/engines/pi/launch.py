@@ -18,6 +18,7 @@ from retinue.engines.pi.installation import PiInstallation
 from retinue.engines.pi.providers import PiConfiguration
 from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.engines.sandbox.access import find_installation
+from retinue.engines.sandbox.configuration import list_read_only
 from retinue.engines.sandbox.launch import SandboxNeeds
 from retinue.model.events import Notice
 from retinue.model.providers import THINKING_LEVELS
@@ -120,7 +121,9 @@ def plan_launch(spec: RunSpec, installation: PiInstallation) -> PiLaunch:
         sockets=(spec.callback.address,) if spec.callback else (),
         hosts=configuration.hosts_of(providers),
     )
-    confinement = hashlib.sha256(repr((spec.sandbox, needs, providers)).encode()).hexdigest()
+    # What is read-only in a sandbox was there when its process started.
+    read_only = tuple(list_read_only(spec.sandbox, os.path.realpath(spec.cwd)))
+    confinement = hashlib.sha256(repr((spec.sandbox, needs, providers, read_only)).encode()).hexdigest()
     key = structs.replace(key, confinement=confinement)
     return PiLaunch(key, session, environ, spec.sandbox, needs, providers, cache)
 

@@ -8,9 +8,10 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.config.directories import find_project_levels, home_folder
+from retinue.engines.sandbox.configuration import is_below, list_granted, list_read_only
 from retinue.model.sandbox import PROTECTED_GIT_NAMES, SandboxPolicy
 
 SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix")
@@ -85,7 +86,23 @@ def compute_access(
     writable = [*write, *policy.write, *([folder] if policy.writes_cwd else [])]
     if policy.writes_cwd and not policy.is_strict and git.is_linked:
         writable.append(git.common)
-    return _simplify(readable, writable, git, hidden, strict=policy.is_strict)
+    access = _simplify(readable, writable, git, hidden, strict=policy.is_strict)
+    configuration = tuple(path for path in list_read_only(policy, folder) if _is_below_any(path, access.write))
+    granted = tuple(path for path in list_granted(policy, folder) if _is_below_any(path, configuration))
+    return structs.replace(
+        access,
+        write=(*access.write, *_existing(granted)),
+        protected=tuple(dict.fromkeys((*access.protected, *configuration))),
+        pinned=tuple(dict.fromkeys((*access.pinned, *_list_between(configuration, folder)))),
+    )
+
+
+def _list_between(paths: Iterable[str], folder: str) -> Iterator[str]:
+    """Yield the folders between a folder and paths inside it, which could be replaced together with the paths."""
+    for path in paths:
+        if is_below(path, folder):
+            parts = Path(path).relative_to(folder).parts
+            yield from (os.path.join(folder, *parts[:count]) for count in range(1, len(parts)))
 
 
 def list_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -98,7 +115,7 @@ def list_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
 def _find_repository(folder: str, home: str) -> str:
     """Return the root of the repository around a folder; the folder itself if that would be the home or more."""
     root = os.path.realpath(find_project_levels(Path(folder))[-1])
-    return folder if _is_below(home, root) else root
+    return folder if is_below(home, root) else root
 
 
 def _simplify(
@@ -182,7 +199,7 @@ def _is_linked(root: str, entry: str, own: str, common: str) -> bool:
     An agent can write a file that names the repository of another, and with it a git folder in its working directory
     that names any folder as the common one. So only what lies in the common folder itself is believed.
     """
-    is_listed = os.path.dirname(own) == os.path.join(common, "worktrees") and not _is_below(own, root)
+    is_listed = os.path.dirname(own) == os.path.join(common, "worktrees") and not is_below(own, root)
     is_repository = _is_git_folder(common) and os.path.isdir(os.path.join(common, "objects"))
     return is_listed and is_repository and _read_git_path(os.path.join(own, "gitdir"), own) == os.path.realpath(entry)
 
@@ -243,7 +260,7 @@ def _find_program_prefixes(search_path: str, private: Sequence[str]) -> Iterator
 
 
 def _holds_any(folder: str, paths: Iterable[str]) -> bool:
-    return any(_is_below(path, folder) for path in paths)
+    return any(is_below(path, folder) for path in paths)
 
 
 @lru_cache(maxsize=16)
@@ -289,15 +306,10 @@ def _drop_nested(paths: Iterable[str], around: Sequence[str]) -> Iterator[str]:
             yield path
 
 
-def _is_below(path: str, folder: str) -> bool:
-    """Return whether the path is the folder or inside it."""
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
-
-
 def _is_below_any(path: str, folders: Iterable[str]) -> bool:
     """Return whether the path is inside one of the folders, and not one of them."""
-    return any(_is_below(path, folder) and path != folder for folder in folders)
+    return any(is_below(path, folder) and path != folder for folder in folders)
 
 
 def _is_below_any_or_equal(path: str, folders: Iterable[str]) -> bool:
-    return any(_is_below(path, folder) for folder in folders)
+    return any(is_below(path, folder) for folder in folders)

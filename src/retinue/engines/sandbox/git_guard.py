@@ -7,46 +7,22 @@ So what git would execute is compared after the run, and what the run changed is
 from __future__ import annotations
 
 import os
-import shutil
-import stat
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-import anyio
-import anyio.to_thread
-from msgspec import Struct
-
 from retinue.config.directories import find_project_levels
-from retinue.engines.base import Emit, EngineError
-from retinue.engines.sandbox.access import SandboxAccessError, find_git_folders
-from retinue.engines.sandbox.mechanisms import unavailable_failure
-from retinue.model.events import Notice
-from retinue.model.runs import RunSpec
-from retinue.model.sandbox import PROTECTED_GIT_NAMES, SandboxMechanism
-from retinue.support.safe_files import FileTooLargeError, read_regular_file
+from retinue.engines.sandbox.access import find_git_folders
+from retinue.engines.sandbox.guarded_files import GuardedFile, TooManyFilesError, read_file, restore_file
+from retinue.model.sandbox import PROTECTED_GIT_NAMES
 
 MAX_GUARDED_FILES = 1000
 MAX_GUARDED_BYTES = 16 << 20
 """Bytes of all guarded files together, which are kept in memory during the run."""
-MAX_NAMED = 5
-"""Changed paths that a notice names; the others are counted."""
-
-
-class GuardedFile(Struct, frozen=True):
-    """A file, or with `target` a link, as it was before the run."""
-
-    content: bytes = b""
-    mode: int = 0o644
-    target: str | None = None
 
 
 UNREAD = GuardedFile(mode=-1)
 """Stands for a file that was not compared: it is restored in any case."""
-
-
-class TooManyFilesError(Exception):
-    """Raised if there is more than can be kept."""
 
 
 class GitGuard:
@@ -80,14 +56,14 @@ class GitGuard:
         changed = sorted(path for path in {*self._files, *now} if self._files.get(path) != now.get(path))
         for path in changed:
             with suppress(OSError):
-                _restore_file(path, self._files.get(path))
+                restore_file(path, self._files.get(path))
         return [str(path) for path in (*replaced, *changed)]
 
     def _read(self) -> dict[Path, GuardedFile]:
         found: dict[Path, GuardedFile] = {}
         size = 0
         for path in self._list_paths():
-            file = _read_file(path, MAX_GUARDED_BYTES - size)
+            file = read_file(path, MAX_GUARDED_BYTES - size)
             if file is None:
                 continue
             found[path] = file
@@ -118,73 +94,3 @@ def _remove_replaced(path: Path) -> bool:
     with suppress(OSError):
         path.unlink()
     return True
-
-
-def _read_file(path: Path, limit: int) -> GuardedFile | None:
-    """Return the file or link at a path; None if there is none.
-
-    Raises:
-        TooManyFilesError: it is larger than the limit.
-    """
-    try:
-        state = path.lstat()
-        if stat.S_ISLNK(state.st_mode):
-            return GuardedFile(target=str(path.readlink()))
-        return GuardedFile(read_regular_file(path, limit, follow_link=False), stat.S_IMODE(state.st_mode))
-    except FileTooLargeError as error:
-        raise TooManyFilesError from error
-    except OSError:
-        return None
-
-
-def _restore_file(path: Path, before: GuardedFile | None) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-    if before is None:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if before.target is not None:
-        path.symlink_to(before.target)
-        return
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(before.content)
-        os.fchmod(file.fileno(), before.mode)
-
-
-@asynccontextmanager
-async def guard_git(spec: RunSpec, emit: Emit) -> AsyncIterator[None]:
-    """Run a block in which a run may write its directory, then restore and report what it must not change.
-
-    Raises:
-        EngineError: the repository has more hooks than can be guarded (`unsupported`).
-    """
-    sandbox = spec.sandbox
-    if not sandbox.writes_cwd or sandbox.is_strict or sandbox.report.mechanism is SandboxMechanism.IN_PROCESS:
-        yield
-        return
-    missing_only = sandbox.report.mechanism is not SandboxMechanism.LANDLOCK
-    try:
-        guard = await anyio.to_thread.run_sync(lambda: GitGuard(spec.cwd, missing_only=missing_only))
-    except SandboxAccessError as error:
-        raise EngineError(unavailable_failure(sandbox.mode, str(error))) from error
-    except TooManyFilesError:
-        why = (
-            ".git/hooks and .git/info have too many files to be compared after the run, and Landlock "
-            "alone cannot protect them. Nothing was started. Install bubblewrap"
-        )
-        raise EngineError(unavailable_failure(spec.sandbox.mode, why)) from None
-    try:
-        yield
-    finally:
-        with anyio.CancelScope(shield=True):
-            if changed := await anyio.to_thread.run_sync(guard.restore):
-                await emit(Notice("sandbox", _describe_changes(changed)))
-
-
-def _describe_changes(changed: list[str]) -> str:
-    named = ", ".join(changed[:MAX_NAMED])
-    more = f" and {len(changed) - MAX_NAMED} more" if len(changed) > MAX_NAMED else ""
-    return f"The agent changed {named}{more}, by which git executes programs. What was there before was restored."

@@ -34,6 +34,8 @@ def _list_rules(access: FileAccess, temporary: str, sockets: Iterable[str], prox
     yield _rule("allow", "file-read* file-write* file-ioctl", _DEVICES)
     if access.protected:
         yield _rule("deny", "file-write*", access.protected)
+    if granted := [path for path in access.write if any(path.startswith(f"{each}/") for each in access.protected)]:
+        yield _rule("allow", "file-write*", granted)
     # A folder that is replaced as a whole would lose the rules of what it contains.
     if access.pinned:
         yield "(deny file-write-unlink " + " ".join(f"(literal {_quote(path)})" for path in access.pinned) + ")"

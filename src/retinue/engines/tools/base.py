@@ -21,7 +21,7 @@ from anyio import CapacityLimiter
 from msgspec import Struct
 
 from retinue.engines.toolbox import ToolError
-from retinue.model.sandbox import NO_SANDBOX, PROTECTED_GIT_NAMES, SandboxPolicy
+from retinue.model.sandbox import AGENT_CONFIGURATION, NO_SANDBOX, PROTECTED_GIT_NAMES, SandboxPolicy
 from retinue.output.truncate import format_size, truncate_to_limits
 
 CALL_TIMEOUT = 10.0
@@ -268,8 +268,16 @@ class SandboxedDirectory:
             return
         if not self._sandbox.writes_cwd:
             raise ToolError("Access denied: the sandbox of this run does not allow it to change files here.")
-        if is_protected_git_path(place, whole=self._sandbox.is_strict):
+        if is_protected_git_path(place, whole=self._sandbox.is_strict) or self._is_configuration(place):
             raise ToolError(f"Access denied: {format_path(place)} is read-only in the sandbox of this run.")
+
+    def _is_configuration(self, place: RelativePath) -> bool:
+        """Return whether agents load code from a path, and the user did not name it in `sandbox_write`."""
+        if not is_agent_configuration(place):
+            return False
+        granted = (Path(path).resolve() for path in self._sandbox.write)
+        inside = (path.relative_to(self.root).parts for path in granted if path.is_relative_to(self.root))
+        return not any(names and place[: len(names)] == names for names in inside)
 
     @contextmanager
     def _open(self, place: RelativePath, flags: int) -> Iterator[int]:
@@ -300,6 +308,12 @@ def is_protected_git_path(place: RelativePath, *, whole: bool) -> bool:
         return False
     inside = names[names.index(".git") + 1 :]
     return whole or not inside or not PROTECTED_GIT_NAMES.isdisjoint(inside)
+
+
+def is_agent_configuration(place: RelativePath) -> bool:
+    """Return whether a path is one that agents or their programs load code from, at any level."""
+    path = "/".join(("", *(name.casefold() for name in place), ""))
+    return any(f"/{name}/" in path for name in AGENT_CONFIGURATION)
 
 
 def _changed_error(place: RelativePath) -> ToolError:
