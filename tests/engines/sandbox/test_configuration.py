@@ -9,7 +9,8 @@ from tests.support.sandboxes import LANDLOCK_ALONE, SUPPORT, make_policy, run_sc
 from retinue.engines.sandbox import configuration
 from retinue.engines.sandbox.configuration import ConfigurationGuard
 from retinue.engines.sandbox.guarded_files import TooManyFilesError
-from retinue.engines.tools.base import SandboxedDirectory, ToolError
+from retinue.engines.toolbox import ToolError
+from retinue.engines.tools.base import SandboxedDirectory
 from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxPolicy, SandboxReport
 
 pytestmark = [
@@ -59,7 +60,7 @@ rm .codex; mkdir .codex; echo evil > .codex/config.toml; echo evil > shared/sett
 
 
 @EVERY_MECHANISM
-async def test_what_a_run_plants_in_configuration_is_set_aside_and_the_rest_is_restored(name, project):
+async def test_planted_configuration_is_set_aside_and_changed_files_are_restored(name, project):
     before = list_files(project)
     changed = await run_guarded(PLANT, make_policy(support=SUPPORTS[name]), project)
     after = list_files(project)

@@ -93,5 +93,7 @@ def _make_trie(words: Iterable[str]) -> str:
         branches: dict[str, list[str]] = {}
         for word in sorted(word for word in tails if len(word) == length):
             branches.setdefault(word[:-1], []).append(re.escape(word[-1]) + tails.pop(word))
-        tails |= {start: "|".join(ends) if len(ends) == 1 else f"(?:{'|'.join(ends)})" for start, ends in branches.items()}
+        tails |= {
+            start: "|".join(ends) if len(ends) == 1 else f"(?:{'|'.join(ends)})" for start, ends in branches.items()
+        }
     return tails.get("", "")
