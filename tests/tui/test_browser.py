@@ -154,10 +154,13 @@ def test_filter_lists_matching_runs_while_it_is_typed(browser):
     assert len([line for line in browser.lines if "0s / 10m" in line]) == 3
 
 
-def test_question_mark_lists_the_keys(browser):
+def test_question_mark_lists_the_keys_and_wraps_what_they_do(browser):
     browser.press("?")
-    assert browser.lines[0] == "Keys • 8/11"
-    assert browser.lines[5] == "  s                   steer: send a message to the selected…"
+    assert browser.lines[0] == "Keys • 8/17"
+    assert browser.lines[2:4] == [
+        "  Tab, Shift+Tab      select the next or previous run, from",
+        "                      the last to the first",
+    ]
     browser.press(KeyName.ESCAPE)
     assert browser.lines[0] == "Sub-agents: 3 running • 0s"
 

@@ -18,7 +18,7 @@ from retinue.tui.input_line import InputLine
 from retinue.tui.keys import KeyName, PastedText
 from retinue.tui.layout import ScreenSize, render_frame
 from retinue.tui.renderer import StyledLine, StyledSpan, fit_line
-from retinue.tui.rows import iter_lines_newest_first, make_line, render_error
+from retinue.tui.rows import MIN_WRAP_COLUMNS, iter_lines_newest_first, make_line, render_error
 from retinue.tui.tree import order_as_tree
 from retinue.tui.widths import pad_text, text_width, wrap_text
 
@@ -112,7 +112,7 @@ def _press_key(
         case "q":
             return state, BrowserCommand("quit")
         case "?":
-            return structs.replace(state, pager=TextPager("Keys", tuple(_render_keys()))), None
+            return structs.replace(state, pager=TextPager("Keys", tuple(_render_keys(screen.width)))), None
         case "/":
             typing = InputLine("filter", "Filter:", text=state.filter)
             return structs.replace(state, single=False, typing=typing), None
@@ -303,10 +303,12 @@ def _render_page(pager: TextPager, rows: int) -> list[StyledLine]:
     return [(StyledSpan(pager.title, "name"), StyledSpan(place, "muted")), *pager.lines[top : top + room]]
 
 
-def _render_keys() -> Iterator[StyledLine]:
+def _render_keys(columns: int) -> Iterator[StyledLine]:
     width = max(text_width(keys) for keys, _ in KEYS)
+    room = max(columns - width - 4, MIN_WRAP_COLUMNS)
     for keys, effect in KEYS:
-        yield (StyledSpan(f"  {pad_text(keys, width)}  ", "name"), StyledSpan(effect))
+        for place, line in enumerate(wrap_text(effect, room, MAX_WRAPPED_LINES)):
+            yield (StyledSpan(f"  {pad_text('' if place else keys, width)}  ", "name"), StyledSpan(line))
 
 
 def _render_last_row(state: BrowserState, progress: CallProgress, columns: int) -> StyledLine:

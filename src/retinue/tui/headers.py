@@ -147,7 +147,7 @@ def _planned_facts(view: RunView) -> Iterator[Fact]:
     if model := describe_model(view):
         yield Fact(to_one_line(model, MAX_COLUMNS), order=1)
     if view.sandbox is not SandboxMode.OFF:
-        yield Fact(f"sandbox {view.sandbox}", order=7)
+        yield Fact(f"sandbox {view.sandbox}", order=8)
     if view.has_worktree:
         yield Fact("worktree", order=7)
 

@@ -27,6 +27,7 @@ def served(serve):
         reviewer=[{"call": "read", "args": {"path": "x"}, "returns": "y"}, {"hang": True}],
         implementer=[{"say": "Done with {task}"}],
         tester=[{"say": "Tested: {task}"}],
+        waiter=[{"spawn": {"agent": "reviewer", "task": "Review it"}}, {"say": "Reviewed."}],
         lead=[{"spawn": child}, {"spawn": child}, {"say": "All parts are there."}],
     )
 
@@ -73,6 +74,28 @@ def test_child_runs_are_listed_below_their_parent(served, visit):
     expect(
         page.get_by_role("navigation", name="Parents of this run").get_by_role("link", name="lead")
     ).to_be_visible()
+
+
+def test_waiting_parent_is_marked_and_all_conversations_collapse_at_once(served, visit):
+    folder = served.project.parent / ".config" / "retinue" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "waiter.md").write_text("---\nname: waiter\ndescription: Waits\ndelegates: true\n---\nYou wait.\n")
+    asked = json.dumps({"mode": "single", "agent": "waiter", "task": "Wait for the review"})
+    page = visit(served)
+    with served.popen("call", "spawn_subagent", asked, "--toolset", "nested", RETINUE_MAX_DEPTH="3") as waiting:
+        row = page.locator(".row", has=page.get_by_role("link", name="waiter, running, Wait for the review"))
+        expect(row.locator(".doing")).to_have_text("Running waiting for 1 child run")
+        page.get_by_role("button", name="Collapse all").click()
+        expect(row).to_have_count(0)
+        expect(page.locator("[aria-expanded=true].fold-button")).to_have_count(0)
+        page.keyboard.press("z")
+        expect(row).to_be_visible()
+        row.get_by_role("link").click()
+        below = page.locator(".below .row")
+        expect(below).to_contain_text("reviewer")
+        page.get_by_role("tab", name="Timeline 2").click()
+        expect(page.locator(".lane path.child")).to_have_count(1)
+        waiting.terminate()
 
 
 def test_search_and_filters_survive_a_reload_and_the_back_button(served, visit):
@@ -220,7 +243,7 @@ def test_row_shows_where_a_search_found_its_text(served, visit):
     page.route("**/api/v1/activity?*q=harness*", answer)
     page.get_by_role("link", name="Activity", exact=True).click()
     page.get_by_role("searchbox").fill("harness")
-    expect(page.locator(".row .doing").first).to_have_text("In tool output…class <b>Harness</b>:")
+    expect(page.locator(".row .doing").first).to_have_text("In tool output …class <b>Harness</b>:")
     page.get_by_role("searchbox").fill("")
     expect(page.locator(".row .doing").first).to_contain_text("Tested: Find the harness")
 

@@ -12,7 +12,7 @@ import { headAndTail, splitIntoParts, pieces, plainText } from "../../../src/ret
 import { filterPredicate, parseFilters, toQuery } from "../../../src/retinue/servers/http/dashboard/filters-model.js";
 import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown } from "../../../src/retinue/servers/http/dashboard/markdown-model.js";
 import * as marked from "../../../src/retinue/servers/http/dashboard/vendor/marked.js";
-import { longestSpans, pan, place, select, spanAt, spanPaths, ticks, tickLabel, zoom } from "../../../src/retinue/servers/http/dashboard/timeline-model.js";
+import { longestSpans, pan, place, select, spanAt, spanPaths, sumByKind, ticks, tickLabel, zoom } from "../../../src/retinue/servers/http/dashboard/timeline-model.js";
 import { mainArgument } from "../../../src/retinue/servers/http/dashboard/tool.js";
 
 const HOSTILE = [
@@ -148,6 +148,12 @@ test("continued session has the child runs of all its runs", () => {
   assert.deepEqual(sortAsTree(rows).map((one) => one.run), ["third", "of first", "of second", "of third", "beside"]);
 });
 
+test("parent counts its live child runs, not those below them", () => {
+  const live = { state: "running" };
+  const rows = [row("a", live), row("b", { ...live, parentRun: "a", parentSession: "a" }), row("c", { ...live, parentRun: "b", parentSession: "b" }), row("d", { state: "completed", parentRun: "a", parentSession: "a" })];
+  assert.deepEqual(visibleRows(rows, new Set()).map(({ awaited }) => awaited), [1, 1, 0, 0]);
+});
+
 test("rows below a closed branch are hidden and counted", () => {
   const rows = [row("a"), row("b", { parentSession: "a" }), row("c", { parentSession: "b" }), row("d", { parentSession: "a" }), row("e")];
   const describe = (closed) => visibleRows(rows, new Set(closed)).map(({ row: { run }, below, isClosed }) => `${run}${below}${isClosed ? "!" : ""}`);
@@ -250,6 +256,7 @@ test("tool call is summarized by its main argument", () => {
   assert.equal(mainArgument({ pattern: "loop", glob: "*.py" }), "loop in *.py");
   assert.equal(mainArgument({ agent: "explorer", task: "Find it" }), "explorer: Find it");
   assert.equal(mainArgument({ mode: "parallel", tasks: [{ agent: "explorer" }, { agent: "tester" }, "odd"] }), "parallel: explorer, tester");
+  assert.equal(mainArgument({ tasks: [{ agent: "explorer" }, { agent: "tester" }, { agent: "explorer" }] }), "explorer ×2, tester");
   assert.equal(mainArgument({ tasks: "odd" }), "odd");
   assert.equal(mainArgument({ odd: "x" }), "x");
   assert.equal(mainArgument(null), "");
@@ -302,11 +309,13 @@ test("spans of a lane are one path per kind, clipped to the view", () => {
     { kind: "tool", name: "read", started: 104, ended: 106, failed: true },
     { kind: "tool", name: "late", started: 200, ended: 201 },
     { kind: "tool", name: "open", started: 108 },
+    { kind: "child", name: "spawn_subagent", started: 106, ended: 108 },
   ];
   const paths = spanPaths(spans, { from: 100, span: 10 }, 110);
-  assert.deepEqual(paths, { model: "M0 0h500v12h-500z", failed: "M400 3h200v6h-200z", tool: "M800 3h200v6h-200z" });
+  assert.deepEqual(paths, { model: "M0 0h500v12h-500z", failed: "M400 3h200v6h-200z", tool: "M800 3h200v6h-200z", child: "M600 5h200v2h-200z" });
+  assert.deepEqual(sumByKind(spans, 110), { model: 5, tool: 5, child: 2 });
   assert.equal(spanAt(spans, 104.5, 110).name, "read");
-  assert.equal(spanAt(spans, 107, 110), null);
+  assert.equal(spanAt(spans, 107, 110).name, "spawn_subagent");
   assert.deepEqual(longestSpans(spans, 110, 2).map((span) => span.name), ["m", "read"]);
 });
 

@@ -81,6 +81,8 @@ async def test_timeline_has_the_spans_of_every_run_of_the_tree(serve, place):
         again = (await client.get(f"runs/{tree['runs'][1]['run']}/timeline")).json
         missing = await client.get("runs/00000000/timeline")
     assert [run["run"] for run in found["runs"]] == [row["run"] for row in tree["runs"]]
-    tools = [[span["name"] for span in run["spans"] if span["kind"] == "tool"] for run in found["runs"]]
-    assert tools == [["spawn_subagent"], ["read"]]
+    calls = [
+        [(span["kind"], span["name"]) for span in run["spans"] if span["kind"] != "model"] for run in found["runs"]
+    ]
+    assert calls == [[("child", "spawn_subagent")], [("tool", "read")]]
     assert (again, missing.status) == (found, 404)

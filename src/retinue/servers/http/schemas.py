@@ -332,10 +332,13 @@ class RunTree(ApiValue, frozen=True, kw_only=True):
     cursor: str
 
 
-class Span(ApiValue, frozen=True, kw_only=True):
-    """A part of a run: one request to a model, or one tool call."""
+SpanKind = Literal["model", "tool", "child"]
 
-    kind: Literal["model", "tool"]
+
+class Span(ApiValue, frozen=True, kw_only=True):
+    """A part of a run: one request to a model, one tool call, or one call of child runs that it waits for."""
+
+    kind: SpanKind
     name: str
     """Of the model or the tool."""
     label: str = ""

@@ -8,9 +8,10 @@ from retinue.client import Retinue
 from retinue.model.errors import RefusedError
 from retinue.model.event_codec import EventRecord
 from retinue.model.events import AttemptStarted, MessageEnded, RunEnded, RunStarted, ToolCalled, ToolReturned
+from retinue.model.tool_names import SPAWN_TOOL
 from retinue.output.untrusted_text import to_one_line
 from retinue.servers.http.queries import RunQueries
-from retinue.servers.http.schemas import RunSpans, RunTimeline, Span
+from retinue.servers.http.schemas import RunSpans, RunTimeline, Span, SpanKind
 from retinue.tui.event_lines import format_call
 
 MAX_RUNS = 200
@@ -74,7 +75,10 @@ class SpanBuilder:
             case ToolCalled(call=call, name=name, args=args):
                 self._end_model(time)
                 label = to_one_line(format_call(name, args), MAX_LABEL_CHARS)
-                self._open[call] = Span(kind="tool", name=name, label=label, started=time)
+                kind: SpanKind = (
+                    "child" if name.endswith(SPAWN_TOOL) else "tool"
+                )  # also `mcp__retinue__spawn_subagent`
+                self._open[call] = Span(kind=kind, name=name, label=label, started=time)
             case ToolReturned(call=call, is_error=is_error):
                 if span := self._open.pop(call, None):
                     self._add(structs.replace(span, ended=time, failed=is_error))

@@ -2,10 +2,11 @@
 
 import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon } from "./ui.js";
 import { get } from "./api.js";
+import { useCommands } from "./commands.js";
 import { createSignal, useSignal } from "./signal.js";
 import { Filters, useFilters } from "./filters.js";
 import { NO_TEXT_INDEX, filterPredicate, toQuery } from "./filters-model.js";
-import { Group } from "./group.js";
+import { foldAll, folding, Group, isGroupOpen, isTree } from "./group.js";
 import { announcements, appendOlder, mergeRows } from "./store.js";
 import { openStream, retryUntilReachable } from "./stream.js";
 import { announce } from "./live-region.js";
@@ -26,13 +27,14 @@ export function Activity({ onNew, current }) {
   useEffect(() => model.current.open(filters), [filters]);
   const most = useGradualCount(groups?.length ?? 0, filters);
   const isFiltered = Object.values(filters).some(Boolean);
+  const fold = useFolding(groups ?? [], isFiltered, current);
   const [Frame, frame] = current
     ? ["aside", { "aria-label": "Runs" }]
     : ["main", { id: "main", tabindex: "-1", "aria-busy": isLoading }];
   return html`
     <${Frame} class="activity" ...${frame}>
       ${!current && html`<h1 class="unseen">Activity</h1>`}
-      ${!current && html`<${Filters} filters=${filters} onChange=${setFilters} isIndexing=${indexing != null || !groups} />`}
+      ${!current && html`<${Filters} filters=${filters} onChange=${setFilters} isIndexing=${indexing != null || !groups}>${fold && html`<${Button} kind="fold-all" onClick=${fold.run}>${fold.label}<//>`}<//>`}
       ${indexing && html`<${Indexing} ...${indexing} />`}
       ${!indexing && scansRecords && html`<p class="indexing" role="status">${NO_TEXT_INDEX}</p>`}
       ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
@@ -47,6 +49,17 @@ export function Activity({ onNew, current }) {
       ${next && html`<p class="older"><${Button} onClick=${model.current.older} disabled=${isLoading}>Older<//></p>`}
     <//>
   `;
+}
+
+// Returns the command that opens or closes all conversations; null without one of several runs.
+function useFolding(groups, isFiltered, current) {
+  useSignal(folding);
+  const trees = groups.filter(isTree);
+  const isOpen = trees.some((group) => isGroupOpen(group, isFiltered, current));
+  const label = isOpen ? "Collapse all" : "Expand all";
+  const command = trees.length > 0 && { label, key: "z", run: () => foldAll(trees, !isOpen) };
+  useCommands(command ? [command] : [], [groups, isOpen]);
+  return command || null;
 }
 
 // Returns how many roots to draw: a few at first and more with every frame, so that no frame takes long.

@@ -2,11 +2,12 @@
 
 import { html, useEffect, useState, Dialog, Failed, loading, State } from "./ui.js";
 import { get, runPath } from "./api.js";
-import { cost, count, dateTime, duration, timeAgo, tokens } from "./format.js";
+import { cost, count, dateTime, duration, timeAgo, tokens, UNKNOWN } from "./format.js";
 import { Markdown, MarkdownSwitch } from "./markdown.js";
 import { go } from "./route.js";
 import { Refusal } from "./use-request.js";
-import { Line } from "./untrusted-text.js";
+import { TaskText } from "./run-details.js";
+import { Block, Line } from "./untrusted-text.js";
 
 const CANDIDATES = 30; // runs of the same agent to choose from
 
@@ -32,11 +33,11 @@ export function Compare({ ids }) {
           (detail, index) => html`
             <section class="card side" key=${index} aria-label=${`Answer of run ${"AB"[index]}`}>
               <h2>${"AB"[index]}: <${Line} text=${detail.name} /></h2>
-              <${Markdown} text=${detail.taskText} kind="quiet" />
+              <${TaskText} text=${detail.taskText} label=${`Task of run ${"AB"[index]}`} />
               <hr />
               ${
                 detail.failure
-                  ? html`<p class="failure"><${Line} text=${detail.failure.message} /></p>`
+                  ? html`<div class="failure"><${Block} text=${detail.failure.message} language="plain" /></div>`
                   : html`<${Markdown} text=${detail.answer?.text || "No answer."} kind="words" />`
               }
             </section>
@@ -98,7 +99,8 @@ function Figures({ details }) {
 
 // Returns the change from the first to the second value, also in percent.
 export function difference(one, other, format) {
-  if (one == null || other == null || format(one) === format(other)) return "—";
+  if (one == null || other == null) return UNKNOWN;
+  if (format(one) === format(other)) return "same";
   const sign = other > one ? "+" : "−";
   const share = one > 0 ? ` (${sign}${Math.round((Math.abs(other - one) / one) * 100)} %)` : "";
   return `${sign}${format(Math.abs(other - one))}${share}`;

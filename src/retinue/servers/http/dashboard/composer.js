@@ -48,7 +48,7 @@ export function Composer({ row }) {
     if (event.key === "Escape") event.target.blur();
   };
   const [label, hint] = steers
-    ? [`Message to ${plainText(row.name)} while it runs`, "Send a message to the running agent"]
+    ? [`Message to ${plainText(row.name)} while it runs`, "Message to this agent"]
     : [`Resume ${plainText(row.name)}: a new prompt in this session`, "A new prompt in this session"];
   return html`
     <form class="composer" onSubmit=${submit} aria-label=${steers ? "Steer" : "Resume"}>

@@ -51,7 +51,7 @@ export function FailurePanel({ detail, onResume }) {
           failure.code === "timeout" &&
           html`
             <${Button} onClick=${() => retry(moreTime(detail))} disabled=${isSending}>
-              ${`Retry with ${roundDuration(moreTime(detail))}`}
+              ${`Retry with a timeout of ${roundDuration(moreTime(detail))}`}
             <//>
           `
         }

@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState, Button, Icon } from "./ui.js";
 import { get } from "./api.js";
 import { useReconnected } from "./connection.js";
 import { NAMES, dropEmpty, isEqual, parseFilters, toQuery } from "./filters-model.js";
-import { lastFolders, OUTCOMES, plural, roundDuration } from "./format.js";
+import { dayLabel, lastFolders, OUTCOMES, plural, roundDuration } from "./format.js";
 import { query, setQuery } from "./route.js";
 
 const SEARCH_DELAY = 200; // milliseconds without typing before the search starts
@@ -39,7 +39,7 @@ export function useFilters() {
   ];
 }
 
-export function Filters({ filters, onChange, isIndexing }) {
+export function Filters({ filters, onChange, isIndexing, children }) {
   const facets = useFacets(filters, isIndexing);
   const [words, write] = useState(filters.q ?? "");
   const chosen = MORE.filter(([, name]) => filters[name]).length;
@@ -90,6 +90,7 @@ export function Filters({ filters, onChange, isIndexing }) {
         <${Button} kind="more" aria-expanded=${isOpen} onClick=${() => open(!isOpen)}>
           ${chosen ? `More (${chosen})` : "More"}
         <//>
+        ${children}
       </div>
       ${isOpen && html`<div class="choices all">${MORE.map(choice)}</div>`}
       <${Matches} facets=${facets} filters=${filters} onChange=${onChange} />
@@ -103,7 +104,7 @@ function Matches({ facets, filters, onChange }) {
     <p class="matches muted">
       <span role="status">
         ${facets.matching === facets.total && filters.q ? "" : `${facets.matching} of `}${plural(facets.total, "session")}
-        ${filters.q ? " found" : ""}${filters.day ? `, on ${filters.day}` : ""}
+        ${filters.q ? " found" : ""}${filters.day ? `, on ${dayLabel(filters.day)}` : ""}
       </span>
       <button type="button" class="link" onClick=${() => onChange({})}>Clear</button>
     </p>

@@ -86,6 +86,11 @@ function day(time) {
   return new Date(time * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
 }
 
+// Formats a day such as "2026-11-19".
+export function dayLabel(iso) {
+  return new Date(`${iso}T12:00`).toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" });
+}
+
 // Formats how long ago a time was, short enough for a column.
 export function timeAgo(time, now) {
   const seconds = Math.max(0, now - time);

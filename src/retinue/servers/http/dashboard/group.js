@@ -1,10 +1,10 @@
 // A conversation: its title with totals, and its runs as a tree whose branches collapse.
 
-import { html, memoWithHooks, useEffect, useReducer, Icon } from "./ui.js";
+import { html, memoWithHooks, useEffect, Icon } from "./ui.js";
 import { cost, count, dateTime, duration, lastFolders, plural, stateSummary, timeAgo, tokens, totalCost } from "./format.js";
 import { Row } from "./rows.js";
 import { appearance } from "./format.js";
-import { useNow } from "./signal.js";
+import { createSignal, useNow, useSignal } from "./signal.js";
 import { isLive, visibleRows } from "./store.js";
 import { plainText } from "./text.js";
 import { Line } from "./untrusted-text.js";
@@ -14,42 +14,64 @@ const MAX_OPEN_ROWS = 6; // an ended conversation with more runs is collapsed at
 // What the user, or a live run, opened and closed; kept while the page is open, so that going back shows the same.
 const openGroups = new Map();
 const closedBranches = new Set();
+export const folding = createSignal(0); // changes with each of them
+
+function refold() {
+  folding.set((times) => times + 1);
+}
+
+// Opens or closes every conversation, with all of its branches.
+export function foldAll(groups, isOpen) {
+  for (const { root } of groups) openGroups.set(root, isOpen);
+  if (isOpen) closedBranches.clear();
+  refold();
+}
+
+export function isTree({ runs, more }) {
+  return runs.length > 1 || more > 0;
+}
+
+export function isGroupOpen({ root, runs, more }, isFiltered, current) {
+  const isOpen = openGroups.get(root);
+  return isOpen ?? (runs.some((row) => isLive(row) || row.run === current) || isFiltered || runs.length + more <= MAX_OPEN_ROWS);
+}
 
 export const Group = memoWithHooks(({ group, isFiltered, current }) => {
-  const [, redraw] = useReducer((times) => times + 1, 0);
+  useSignal(folding);
   const { root, runs, more } = group;
   const live = runs.some(isLive);
   useEffect(() => {
     if (live) openGroups.set(root, openGroups.get(root) ?? true); // a conversation that was live stays as it is
   }, [live]);
-  const isTree = runs.length > 1 || more > 0;
-  const isOpen = !isTree || (openGroups.get(root) ?? (live || runs.some((row) => row.run === current) || isFiltered || runs.length + more <= MAX_OPEN_ROWS));
-  const toggle = () => redraw(openGroups.set(root, !isOpen));
+  const hasTree = isTree(group);
+  const isOpen = !hasTree || isGroupOpen(group, isFiltered, current);
+  const toggle = () => refold(openGroups.set(root, !isOpen));
   const toggleBranch = (session) => {
     if (!closedBranches.delete(session)) closedBranches.add(session);
-    redraw();
+    refold();
   };
   const base = Math.min(...runs.map((row) => row.depth));
   const shown = isOpen ? visibleRows(runs, closedBranches) : [];
   return html`
     <section
-      class="group ${isTree ? "tree" : ""}"
+      class="group ${hasTree ? "tree" : ""}"
       role="group"
       aria-label=${`${plural(runs.length + more, "run")}, first: ${plainText(runs[0].name)}`}
     >
-      ${isTree && html`<${Heading} group=${group} isOpen=${isOpen} isFiltered=${isFiltered} onToggle=${toggle} />`}
+      ${hasTree && html`<${Heading} group=${group} isOpen=${isOpen} isFiltered=${isFiltered} onToggle=${toggle} />`}
       ${
         isOpen &&
         html`
           <ul>
             ${shown.map(
-              ({ row, below, isClosed }) => html`
+              ({ row, awaited, below, isClosed }) => html`
                 <${Row}
                   key=${row.run}
                   row=${row}
                   depth=${row.depth - base}
-                  isAlone=${!isTree}
+                  isAlone=${!hasTree}
                   isCurrent=${row.run === current}
+                  awaited=${awaited}
                   below=${below}
                   isClosed=${isClosed}
                   onToggle=${below ? toggleBranch : undefined}

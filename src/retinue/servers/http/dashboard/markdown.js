@@ -2,6 +2,7 @@
 
 import { html, memoWithHooks, useEffect } from "./ui.js";
 import { createSignal, useSignal } from "./signal.js";
+import { count } from "./format.js";
 import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown } from "./markdown-model.js";
 import { isSafeLink } from "./text.js";
 import { Block, renderText, ScrollFrame } from "./untrusted-text.js";
@@ -17,8 +18,14 @@ const isRendered = createSignal(localStorage.getItem("markdown") !== "raw");
 // A text of an agent, rendered or as it is written, as the user chose.
 export const Markdown = memoWithHooks(({ text, kind = "" }) => {
   const marked = useSignal(parser);
-  const isWanted = useSignal(isRendered) && text.length <= MAX_CHARS;
+  const isChosen = useSignal(isRendered);
+  const isWanted = isChosen && text.length <= MAX_CHARS;
   useEffect(() => void (isWanted && loadParser()), [isWanted]);
+  if (isChosen && !isWanted)
+    return html`
+      <p class="unrendered">${`Shown as it is written: the text has ${count(text.length)} characters, more than ${count(MAX_CHARS)}.`}</p>
+      <${Block} text=${text} language="prose" kind=${kind} />
+    `;
   if (!isWanted || !marked) return html`<${Block} text=${text} language="prose" kind=${kind} />`;
   return html`<div class="markdown ${kind}">${renderParts(parseMarkdown(marked, text))}</div>`;
 });

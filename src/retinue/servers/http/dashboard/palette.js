@@ -5,6 +5,7 @@ import { get } from "./api.js";
 import { commands } from "./commands.js";
 import { NO_TEXT_INDEX } from "./filters-model.js";
 import { useSignal } from "./signal.js";
+import { timeAgo } from "./format.js";
 import { go } from "./route.js";
 import { Line } from "./untrusted-text.js";
 
@@ -21,6 +22,7 @@ export function Palette({ onClose, onStart }) {
     ...agents.map((name) => ({ label: `New run with ${name}`, run: () => onStart(name) })),
     ...agents.map((name) => ({ label: `Agent ${name}`, run: () => go(`/agents/${encodeURIComponent(name)}`) })),
   ].filter((one) => matches(one.label, words));
+  choices.sort((one, other) => startsWord(other.label, words) - startsWord(one.label, words));
   const found = [...choices.slice(0, words ? 20 : 14), ...runs];
   const chosen = Math.min(at, found.length - 1);
   const start = (choice) => {
@@ -82,6 +84,7 @@ function RunChoice({ row }) {
       <b><${Line} text=${row.name} /></b>
       <${Line} text=${row.task} />
     </span>
+    <span class="muted when">${timeAgo(row.ended ?? row.created, Date.now() / 1000)}</span>
   `;
 }
 
@@ -114,6 +117,15 @@ function useRuns(words) {
   }, [words]);
   const choices = runs.slice(0, RUNS).map((row) => ({ id: row.run, row, run: () => go(`/runs/${row.run}`) }));
   return { runs: choices, scansRecords };
+}
+
+// Returns whether every word is the beginning of one in the label.
+export function startsWord(label, words) {
+  const starts = label.toLowerCase().split(/[^\p{L}\p{N}]+/u);
+  return words
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => starts.some((start) => start.startsWith(word)));
 }
 
 // Returns whether every word is in the label.

@@ -16,10 +16,11 @@ const MATCHES = {
 
 // The link is name and task and covers the whole row; other cells are outside of it, so that they are read out, too.
 // A run that is alone in its group has no heading with its directory.
+// `awaited` is the number of child runs that it waits for.
 // `below` is the number of its descendants in the list; `onToggle(session)` hides or shows them.
-export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, below = 0, isClosed = false, onToggle }) => {
+export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, awaited = 0, below = 0, isClosed = false, onToggle }) => {
   const found = MATCHES[row.match?.field];
-  const about = found ? row.match.snippet : row.failure ? firstLine(row.failure.message) : row.doing || row.preview;
+  const about = found ? row.match.snippet : describeActivity(row, awaited);
   const model = row.model === row.engine ? "" : row.model;
   const on = [isAlone && lastFolders(row.cwd), row.engine, model].filter(Boolean);
   return html`
@@ -39,14 +40,14 @@ export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, b
         `
       }
       <span class="state ${appearance(row)}"><${Icon} name=${appearance(row)} /></span>
-      <a class="what" href=${`#/runs/${row.run}`} data-nav aria-current=${isCurrent ? "page" : undefined}>
+      <a ref=${isCurrent ? reveal : undefined} class="what" href=${`#/runs/${row.run}`} data-nav aria-current=${isCurrent ? "page" : undefined}>
         <span class="name"><${Line} text=${row.name} /></span>
         <span class="aloud">${`, ${stateLabel(row).toLowerCase()}, `}</span>
         <span class="task"><${Line} text=${row.task} /></span>
       </a>
       <span class="doing">
-        ${row.state !== "completed" && html`<b class="word">${stateLabel(row)}</b>`}
-        ${found && !isClosed && html`<b class="word">${found}</b>`}
+        ${row.state !== "completed" && html`<b class="word">${stateLabel(row)}</b>${" "}`}
+        ${found && !isClosed && html`<b class="word">${found}</b>${" "}`}
         <${Line} text=${isClosed ? `${plural(below, "child run")} hidden` : about} />
       </span>
       <span class="engine">${on.map((word, index) => html`${index > 0 && " · "}<${Line} text=${word} />`)}</span>
@@ -74,6 +75,20 @@ export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, b
     </li>
   `;
 });
+
+// Scrolls the row of the run that is open into the list beside it, once.
+function reveal(link) {
+  const list = link?.closest("aside");
+  if (!list) return;
+  const { top, bottom } = link.getBoundingClientRect();
+  const frame = list.getBoundingClientRect();
+  if (top < frame.top || bottom > frame.bottom) list.scrollTop += top - frame.top - frame.height / 3;
+}
+
+function describeActivity(row, awaited) {
+  if (row.failure) return firstLine(row.failure.message);
+  return row.state === "running" && awaited > 0 ? `waiting for ${plural(awaited, "child run")}` : row.doing || row.preview;
+}
 
 function RelativeTime({ time }) {
   const now = useNow(Date.now() / 1000 - time < 3600);

@@ -41,6 +41,8 @@ export function Breadcrumbs({ detail }) {
   `;
 }
 
+const LONG_FACTS = new Set(["Model", "Worktree"]); // two columns wide on a phone
+
 export function Facts({ detail, tree }) {
   const below = tree.filter((row) => row.parentRun === detail.run);
   const facts = [
@@ -59,7 +61,7 @@ export function Facts({ detail, tree }) {
     <dl class="facts">
       ${facts.filter(Boolean).map(
         ([name, value]) => html`
-          <div key=${name}>
+          <div key=${name} class=${LONG_FACTS.has(name) ? "long" : ""}>
             <dt>${name}</dt>
             <dd>${value}</dd>
           </div>
@@ -69,13 +71,19 @@ export function Facts({ detail, tree }) {
   `;
 }
 
-// A long task is collapsed; the failure never is.
 export function TaskAndFailure({ detail, onResume }) {
-  const task = detail.taskText ?? detail.task;
+  return html`
+    <${TaskText} text=${detail.taskText ?? detail.task} />
+    ${detail.failure && html`<${FailurePanel} detail=${detail} onResume=${onResume} />`}
+  `;
+}
+
+// A long task is collapsed.
+export function TaskText({ text: task, label = "Task" }) {
   const isLong = task.length > 400 || task.split("\n").length > 4;
   const [isOpen, open] = useState(false);
   return html`
-    <section class="asked ${isLong && !isOpen ? "folded" : ""}" aria-label="Task">
+    <section class="asked ${isLong && !isOpen ? "folded" : ""}" aria-label=${label}>
       <${Markdown} text=${task} />
       ${
         isLong &&
@@ -86,6 +94,5 @@ export function TaskAndFailure({ detail, onResume }) {
         `
       }
     </section>
-    ${detail.failure && html`<${FailurePanel} detail=${detail} onResume=${onResume} />`}
   `;
 }

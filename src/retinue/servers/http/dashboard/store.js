@@ -71,8 +71,17 @@ export function sortAsTree(rows) {
   return [...new Set([...found, ...rows])]; // rows with cyclic parents, from damaged records, come last
 }
 
-// Returns the rows that are not below a closed one, each with the number of its descendants.
+// Returns the number of child runs that each run waits for.
+export function countAwaited(rows) {
+  const awaited = new Map();
+  for (const row of rows) if (isLive(row) && row.parentRun) awaited.set(row.parentRun, (awaited.get(row.parentRun) ?? 0) + 1);
+  return awaited;
+}
+
+// Returns the rows that are not below a closed one, each with the number of its descendants and of the child runs that
+// it waits for.
 export function visibleRows(rows, closed) {
+  const awaited = countAwaited(rows);
   const parents = new Map(rows.map((row) => [row.session, row.parentSession]));
   const below = new Map();
   const hidden = new Set();
@@ -86,7 +95,7 @@ export function visibleRows(rows, closed) {
   }
   return rows
     .filter((row) => !hidden.has(row.session))
-    .map((row) => ({ row, below: below.get(row.session) ?? 0, isClosed: below.has(row.session) && closed.has(row.session) }));
+    .map((row) => ({ row, awaited: awaited.get(row.run) ?? 0, below: below.get(row.session) ?? 0, isClosed: below.has(row.session) && closed.has(row.session) }));
 }
 
 // Returns the tree with a run in place of other runs of its session.

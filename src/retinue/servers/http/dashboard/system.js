@@ -7,6 +7,8 @@ import { count, dateTime, roundDuration } from "./format.js";
 import { plainText } from "./text.js";
 import { CodeLine, Line, Pairs } from "./untrusted-text.js";
 
+const ABILITIES = { steers: "steer", resumes: "resume", nests: "delegate" };
+
 export function System() {
   const [found, set] = useState(null);
   const load = () =>
@@ -61,7 +63,7 @@ function Engines({ engines, auto }) {
                   <${State} row=${{ state: one.available ? "completed" : "error", failure: null }} iconOnly />
                   ${one.available ? " ready" : " not available"}
                 </td>
-                <td>${["steers", "resumes", "nests"].filter((what) => one[what]).join(", ") || "—"}</td>
+                <td>${Object.keys(ABILITIES).filter((what) => one[what]).map((what) => ABILITIES[what]).join(", ") || "—"}</td>
                 <td><${CodeLine} text=${one.why ?? one.about} /></td>
               </tr>
             `,

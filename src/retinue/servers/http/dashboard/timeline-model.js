@@ -7,7 +7,7 @@ const STEPS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 30
 const MAX_TICKS = 6;
 const MIN_SPAN = 0.05; // seconds of the narrowest view
 const WIDTH = 1000; // units of a lane's drawing
-const HEIGHTS = { model: [0, 12], tool: [3, 6], failed: [3, 6] }; // top and height: not told apart by color alone
+const HEIGHTS = { model: [0, 12], tool: [3, 6], child: [5, 2], failed: [3, 6] }; // top and height: not told apart by color alone
 
 // Returns the range from the first request to the last end, or to now; never 0, because it is a divisor.
 export function timeRange(rows, now) {
@@ -67,7 +67,7 @@ export function spanKind({ kind, failed }) {
 
 // Returns one path for the spans of each kind: a lane has few elements, however many spans.
 export function spanPaths(spans, view, now) {
-  const paths = { model: "", tool: "", failed: "" };
+  const paths = { model: "", tool: "", child: "", failed: "" };
   for (const span of spans) {
     const left = ((span.started - view.from) / view.span) * WIDTH;
     const right = (((span.ended ?? now) - view.from) / view.span) * WIDTH;
@@ -91,9 +91,9 @@ export function longestSpans(spans, now, most = 4) {
   return [...spans].sort((one, other) => length(other) - length(one)).slice(0, most);
 }
 
-// Returns the seconds of each kind of span, summed over runs.
+// Returns the seconds of each kind of span, summed over runs. What a run waits for child runs is theirs.
 export function sumByKind(spans, now) {
-  const sums = { model: 0, tool: 0 };
+  const sums = { model: 0, tool: 0, child: 0 };
   for (const { kind, started, ended } of spans) sums[kind] += (ended ?? now) - started;
   return sums;
 }

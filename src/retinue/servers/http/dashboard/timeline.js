@@ -12,7 +12,7 @@ import { Line } from "./untrusted-text.js";
 const LANES_PER_PAGE = 200; // drawn at first and with each "more": live lanes are redrawn every second
 const SPANS_INTERVAL = 2000; // milliseconds between two requests for the spans of a live conversation
 const DRAG_MARGIN = 4; // pixels that still count as a click
-const LEGEND = { model: "model", tool: "tool", failed: "failed", wait: "queued" };
+const LEGEND = { model: "model", tool: "tool", child: "child runs", failed: "failed", wait: "queued" };
 const ZOOM_KEYS = { "+": 0.5, "=": 0.5, "-": 2 };
 
 export function Timeline({ rows, current }) {
@@ -54,9 +54,9 @@ const Lanes = memoWithHooks(({ rows, current }) => {
         <div class="track">
           ${marks.map(({ at, share }) => html`<i key=${at} style=${{ left: `${share * 100}%` }}>${tickLabel(at)}</i>`)}
         </div>
-        <span class="number">time</span>
-        <span class="number">tokens</span>
-        <span class="number">cost</span>
+        <span class="number">Time</span>
+        <span class="number">Tokens</span>
+        <span class="number">Cost</span>
       </div>
       <ol>
         ${rows.slice(0, most).map(

@@ -54,7 +54,7 @@ export function Tool({ item, below, isOver }) {
       below.length > 0 &&
       html`
         <ul class="below" aria-label="Child runs">
-          ${below.map((row) => html`<${Row} key=${row.run} row=${row} />`)}
+          ${below.map(({ row, awaited }) => html`<${Row} key=${row.run} row=${row} awaited=${awaited} />`)}
         </ul>
       `
     }
@@ -77,9 +77,17 @@ export function mainArgument(args) {
 // Returns the agents of a delegation: several by name, one with its task.
 function delegatedTo(args) {
   const names = Array.isArray(args?.tasks) ? args.tasks.map((one) => first(one, ["agent"])).filter(Boolean) : [];
-  if (names.length) return [first(args, ["mode"]), names.join(", ")].filter(Boolean).join(": ");
+  if (names.length) return [first(args, ["mode"]), countEqual(names)].filter(Boolean).join(": ");
   const [agent, task] = [first(args, ["agent", "subagent_type"]), first(args, ["task", "prompt"])];
   return agent && task ? `${agent}: ${task}` : undefined;
+}
+
+// Returns the names in order, equal ones once with their number: "explorer ×3, tester".
+function countEqual(names) {
+  return [...new Set(names)]
+    .map((name) => [name, names.filter((one) => one === name).length])
+    .map(([name, number]) => (number > 1 ? `${name} ×${number}` : name))
+    .join(", ");
 }
 
 function Result({ text, path }) {

@@ -5,7 +5,7 @@ import { useFollowEnd } from "./follow-end.js";
 import { clock, cost, count, duration, roundDuration, appearance, plural, stateLabel, tokens } from "./format.js";
 import { Markdown, MarkdownSwitch } from "./markdown.js";
 import { Block, Line } from "./untrusted-text.js";
-import { isLive } from "./store.js";
+import { countAwaited, isLive } from "./store.js";
 import { mainArgument, Tool } from "./tool.js";
 import { foldEqualCalls } from "./transcript-model.js";
 import { plainText } from "./text.js";
@@ -19,7 +19,10 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
   const live = isLive(detail);
   const { isBehind, follow } = useFollowEnd(live, [items.length, writing]);
   const shown = items.slice(-most);
-  const below = tree.filter((row) => row.parentRun === detail.run);
+  const awaited = countAwaited(tree);
+  const below = tree
+    .filter((row) => row.parentRun === detail.run)
+    .map((row) => ({ row, awaited: awaited.get(row.run) ?? 0 }));
   const isFoldable = (item) => item.result !== undefined && !item.isError && !childrenOf(below, item.call);
   const folded = live ? shown : foldEqualCalls(shown, isFoldable);
   const isRepeated = (item) =>
@@ -81,8 +84,8 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
 }
 
 // Returns the child runs of a call as one string that changes with them, so that little is drawn again.
-function childrenOf(rows, call) {
-  const found = rows.filter((row) => row.parentToolUseId === call);
+function childrenOf(below, call) {
+  const found = below.filter(({ row }) => row.parentToolUseId === call);
   return found.length ? JSON.stringify(found) : "";
 }
 
@@ -154,12 +157,13 @@ function Calls({ name, count: number, items }) {
   const [isOpen, open] = useState(false);
   const calls = items.filter((item) => item.kind === "tool");
   const seconds = calls.reduce((sum, item) => sum + (item.seconds ?? 0), 0);
+  const gist = [...new Set(calls.map((item) => mainArgument(item.args)))].join(", ");
   return html`
     <details class="fold calls" onToggle=${(event) => open(event.currentTarget.open)}>
       <summary>
         <${Icon} name="chevron" />
         <span class="name"><${Line} text=${name} />${` ×${number}`}</span>
-        <span class="gist"><${Line} text=${calls.map((item) => mainArgument(item.args)).join(", ").slice(0, 300)} /></span>
+        <span class="gist"><${Line} text=${gist.slice(0, 300)} /></span>
         <span class="number">${seconds >= 0.1 && duration(seconds)}</span>
       </summary>
       ${

@@ -3,8 +3,9 @@
 import { html, useEffect, useState, Empty, Failed, loading } from "./ui.js";
 import { get } from "./api.js";
 import { useReconnected } from "./connection.js";
-import { cost, count, plural } from "./format.js";
+import { cost, count, dayLabel, plural } from "./format.js";
 import { query, setQuery } from "./route.js";
+import { plainText } from "./text.js";
 import { Line } from "./untrusted-text.js";
 
 const RANGES = { 7: "7 days", 30: "30 days", 90: "90 days" };
@@ -51,7 +52,7 @@ export function Usage() {
       ${range.runs === 0 && html`<${Empty} title=${`Nothing ran in the last ${RANGES[days]}.`} />`}
       <${UsageTable}
         title="By day"
-        rows=${found.days.map((day) => ({ ...day, name: day.day, link: `#/?day=${day.day}` })).reverse()}
+        rows=${found.days.map((day) => ({ ...day, name: dayLabel(day.day), link: `#/?day=${day.day}` })).reverse()}
       />
       <div class="pair">
         <${UsageTable}
@@ -103,20 +104,20 @@ function UsageTable({ title, rows }) {
       <table>
         <thead>
           <tr>
-            <th scope="col">${title.slice(3)}</th>
-            <th scope="col">runs</th>
+            <th scope="col">${title.slice(3, 4).toUpperCase()}${title.slice(4)}</th>
+            <th scope="col">Runs</th>
             <th scope="col" class="wide-only"><span class="unseen">Share of runs, failed ones marked</span></th>
-            <th scope="col">failed</th>
-            <th scope="col">tokens</th>
+            <th scope="col">Failed</th>
+            <th scope="col">Tokens</th>
             <th scope="col" class="wide-only"><span class="unseen">Share of cost</span></th>
-            <th scope="col">cost</th>
+            <th scope="col">Cost</th>
           </tr>
         </thead>
         <tbody>
           ${rows.map(
             (row) => html`
               <tr key=${row.name}>
-                <th scope="row"><a href=${row.link} data-nav><${Line} text=${row.name} /></a></th>
+                <th scope="row" title=${plainText(row.name)}><a href=${row.link} data-nav><${Line} text=${row.name} /></a></th>
                 <td>${count(row.runs)}</td>
                 <td class="wide-only"><${Bar} share=${row.runs / most} failed=${row.failed / (row.runs || 1)} /></td>
                 <td class=${row.failed ? "bad" : "muted"}>${count(row.failed)}</td>
