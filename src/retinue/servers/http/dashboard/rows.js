@@ -78,11 +78,14 @@ export const Row = memo(({ row, depth = 0, isAlone = false, isCurrent = false, a
 
 // Scrolls the row of the run that is open into the list beside it, once.
 function reveal(link) {
-  const list = link?.closest("aside");
-  if (!list) return;
-  const { top, bottom } = link.getBoundingClientRect();
-  const frame = list.getBoundingClientRect();
-  if (top < frame.top || bottom > frame.bottom) list.scrollTop += top - frame.top - frame.height / 3;
+  if (!link) return;
+  requestAnimationFrame(() => {
+    const list = link.closest("aside"); // once the row is on the page
+    if (!list) return;
+    const { top, bottom } = link.getBoundingClientRect();
+    const frame = list.getBoundingClientRect();
+    if (top < frame.top || bottom > frame.bottom) list.scrollTop += top - frame.top - frame.height / 3;
+  });
 }
 
 function describeActivity(row, awaited) {
