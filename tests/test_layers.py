@@ -166,7 +166,7 @@ def test_toolsets_do_not_import_each_other():
     for module in MODULES:
         if module.startswith("toolsets."):
             others = {name.split(".")[1] for name in own_imports(MODULES[module]) if name.startswith("toolsets.")}
-            assert others <= {"base", "inputs", "task_choices", module.split(".")[1]}, module
+            assert others <= {"base", "inputs", module.split(".")[1]}, module
 
 
 @pytest.mark.parametrize("library", HEAVY)

@@ -29,7 +29,7 @@ from retinue.config import settings
 from retinue.model import errors, event_codec, events, results, runs
 from retinue.model.results import REFUSAL_CODES, REFUSED_EXIT_CODE
 from retinue.output.redaction.patterns import SECRET_PATTERNS
-from retinue.output.redaction.secret_pattern import SecretPattern
+from retinue.output.redaction.tokens import SecretPattern
 from retinue.toolsets.single import ERROR_CODES, FAILED_CODE
 
 FOLDER = Path(__file__).parents[1] / "reference"

@@ -180,12 +180,17 @@ def _describe_api(environ: Mapping[str, str], configured: Mapping[str, ProviderS
 
 
 def _describe_offline() -> EngineInfo:
-    from retinue.engines import offline
+    from retinue.engines.offline import CAPABILITIES
+
+    def make() -> Engine:
+        from retinue.engines.offline.engine import OfflineEngine
+
+        return OfflineEngine()
 
     return EngineInfo(
         name="offline",
-        capabilities=offline.CAPABILITIES,
-        make=offline.OfflineEngine,
+        capabilities=CAPABILITIES,
+        make=make,
         not_installed_reason=lambda: None,
         uses_models=False,
         summary="rules, not a language model: searches and reads your files, no key, no network",

@@ -10,9 +10,9 @@ import click
 import pytest
 from tests.support.run_children import WAYS, open_run_client
 
-from retinue.cli.authority import MARK
 from retinue.cli.group import root
-from retinue.support.run_processes import RUN_PROCESSES_KNOWN
+from retinue.cli.options import MARK
+from retinue.support.processes import RUN_PROCESSES_KNOWN
 
 SOURCE = Path(__file__).parents[2] / "src"
 READING = {

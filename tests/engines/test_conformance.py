@@ -9,7 +9,7 @@ from tests.support.pi_setup import OLD, alive, environment
 
 from retinue.composition import available_engines
 from retinue.engines.base import Emit, engine_error
-from retinue.engines.offline import OfflineEngine
+from retinue.engines.offline.engine import OfflineEngine
 from retinue.engines.scripted import (
     FailEngine,
     HangStep,

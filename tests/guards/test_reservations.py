@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from retinue.guards.budget import Budget
-from retinue.guards.request_fit import MIN_OUTPUT
-from retinue.guards.reservations import ANSWER_MARGIN, PendingRequest
+from retinue.guards.reservations import ANSWER_MARGIN, MIN_OUTPUT, PendingRequest
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import Usage
 from retinue.model.runs import Limits, RequestGrant, RequestSize

@@ -13,7 +13,7 @@ from tests.ipc.test_control_server import TIMEOUT, WaitingRuns
 from tests.support.run_children import CLIENT, WAYS, open_adopted_client, open_run_client
 
 from retinue.ipc.connection import COMMANDED_BY_RUN
-from retinue.support.run_processes import RUN_PROCESSES_KNOWN
+from retinue.support.processes import RUN_PROCESSES_KNOWN
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not RUN_PROCESSES_KNOWN, reason="Linux")]
 

@@ -6,10 +6,9 @@ import re
 import pytest
 from tests.support.secret_examples import make_token, make_tokens
 
-from retinue.output.redaction.patterns import SECRET_PATTERNS, find_candidate_rows, fold_case
+from retinue.output.redaction.patterns import MIN_WORD, SECRET_PATTERNS, find_candidate_rows, fold_case
 from retinue.output.redaction.redactor import Redactor
 from retinue.output.redaction.tokens import TOKEN_FORMATS
-from retinue.output.redaction.words import MIN_WORD
 
 TOKENS = make_tokens()
 

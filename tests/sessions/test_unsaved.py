@@ -14,8 +14,7 @@ from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, Text
 from retinue.model.runs import RunSpec
 from retinue.sessions import flusher
-from retinue.sessions.jsonl import JsonlStore
-from retinue.sessions.reader import UnsavedSessions
+from retinue.sessions.jsonl import JsonlStore, UnsavedSessions
 from retinue.sessions.store import SessionState
 from retinue.testing.stores import StoreRecorder, read_all, record_run, run_spec
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from retinue.support.linux_processes import list_processes
+from retinue.support.processes import list_processes
 
 END_TIMEOUT = 10.0
 """Seconds for everything to end."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from retinue.engines.process.child import ChildProcess
 from retinue.engines.process.command import ChildCommand, StdinMode
-from retinue.support.linux_processes import list_processes
+from retinue.support.processes import list_processes
 
 EXIT_TIMEOUT_MS = 10_000
 """Milliseconds after which a process that should have exited counts as running."""

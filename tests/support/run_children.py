@@ -13,7 +13,7 @@ from typing import Any
 from retinue.engines.process.child import open_child
 from retinue.engines.process.command import ChildCommand
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
-from retinue.support.run_processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
+from retinue.support.processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
 
 CLIENT = Path(__file__).with_name("run_client.py")
 WAYS = ("open", "cleared", "undumpable", "daemon")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from retinue.support.linux_processes import list_processes, read_proc_file
-from retinue.support.run_processes import WATCHDOG_MODULE
+from retinue.support.processes import WATCHDOG_MODULE, list_processes, read_proc_file
 
 
 def find_watchdog(retinue: int) -> int:

@@ -14,8 +14,7 @@ from retinue.cli.printing import is_interactive, print_hint, print_json
 from retinue.cli.session_lookup import find_session
 from retinue.client import Retinue
 from retinue.output.truncate import format_size
-from retinue.transcripts.files import encode_with, make_file_name
-from retinue.transcripts.html import HtmlTranscript
+from retinue.transcripts.html import HtmlTranscript, encode_with, make_file_name
 
 STDOUT = "-"
 NAMED_BY_SESSION = ""

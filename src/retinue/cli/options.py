@@ -1,4 +1,7 @@
-"""The options shared by commands that run agents, the types of their values, and input from files and stdin."""
+"""The options shared by commands that run agents, the types of their values, and input from files and stdin.
+
+Commands that act as the user are refused to processes that an agent started; those that only read stay available.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -18,10 +22,12 @@ from retinue.model.providers import THINKING_LEVELS
 from retinue.model.results import REFUSED_EXIT_CODE
 from retinue.model.tasks import Task
 from retinue.support.formatting import parse_duration
+from retinue.support.processes import is_run_process
 from retinue.support.safe_files import FileTooLargeError, NotRegularFileError, read_regular_file
 
 if TYPE_CHECKING:
     from retinue.client import Retinue
+
 
 MAX_JSON_BYTES = 32 * 2**20
 """Limit of a JSON document: sixteen tasks of the usual limit, and some more."""
@@ -361,3 +367,29 @@ EXIT_CODES = (
     "Exit codes: 0 completed, 1 failed, 2 refused (nothing was started), 124 timed out (no other failure), 130 "
     "cancelled."
 )
+
+
+IN_RUN_REASON = "in_run"
+MARK = "is_for_users_only"
+"""Attribute of a command's function that shows that it is refused in a run."""
+
+Parameters = ParamSpec("Parameters")
+Value = TypeVar("Value")
+
+
+def for_users_only(command: Callable[Parameters, Value]) -> Callable[Parameters, Value]:
+    """Return a command that is refused in a process of a run, whatever its environment is."""
+
+    @wraps(command)
+    def checked(*arguments: Parameters.args, **options: Parameters.kwargs) -> Value:
+        if is_run_process(os.getpid()):
+            name = click.get_current_context().command_path
+            message = (
+                f"`{name}` acts as the user, and an agent started this process. Nothing was changed. Run the command "
+                "in your own terminal; an agent that may delegate has tools for that."
+            )
+            raise CommandRefusedError(Failure(ErrorCode.UNSUPPORTED, message, IN_RUN_REASON))
+        return command(*arguments, **options)
+
+    checked.__dict__[MARK] = True  # copied by the decorators above it
+    return checked

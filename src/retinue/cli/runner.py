@@ -19,8 +19,8 @@ from msgspec import structs
 
 from retinue.cli.main import EXIT_CANCELLED
 from retinue.cli.options import CommandRefusedError, InvalidInputError, RunOptions
-from retinue.cli.printing import is_interactive, print_warning
-from retinue.cli.run_output import failure_hints, format_setting_problem, print_results, print_usage
+from retinue.cli.printing import is_interactive, print_hint, print_warning
+from retinue.cli.run_output import failure_hints, format_setting_problem, print_failures, print_results, print_usage
 from retinue.client import Retinue
 from retinue.config.settings import SettingProblem
 from retinue.model.errors import Failure, RefusedError
@@ -33,16 +33,17 @@ from retinue.support.own_process import is_blocked, list_stop_signals
 from retinue.tui.event_view import (
     EngineNote,
     EventView,
+    KeyHandler,
     LinesView,
     PendingEvents,
     is_screen,
     run_view,
     storage_losses,
 )
-from retinue.tui.keys import KeyboardReader, KeyHandler
 
 if TYPE_CHECKING:
     from retinue.tui.answer_stream import AnswerPrinter, AnswerStream
+    from retinue.tui.keys import KeyboardReader
 
 
 def make_retinue(options: RunOptions, *, root: str | None = None) -> Retinue:
@@ -91,7 +92,7 @@ async def run_watched(
         RefusedError: nothing was started.
     """
     result: WorkResult | RefusedError
-    keyboard = KeyboardReader(sys.stdin)
+    keyboard = _open_keyboard(view)
     # Signals are handled until the view is closed: a reader that has stopped reading must not block the process.
     async with retinue, anyio.create_task_group() as listening:
         problems = retinue.settings(toolset).problems
@@ -103,7 +104,7 @@ async def run_watched(
         await listening.start(_stop_on_signal, retinue, view, keyboard, options)
         async with retinue.events(deltas=view.wants_deltas) as watcher, anyio.create_task_group() as showing:
             showing.start_soon(run_view, _UnprintedEvents(watcher, problems[:MAX_NAMED]), view)
-            if isinstance(view, KeyHandler):
+            if keyboard and isinstance(view, KeyHandler):
                 showing.start_soon(keyboard.listen, view.press)
             try:
                 result = await work()
@@ -114,6 +115,15 @@ async def run_watched(
     if isinstance(result, RefusedError):
         raise result
     return result
+
+
+def _open_keyboard(view: EventView) -> KeyboardReader | None:
+    """Return the keyboard for a view that reacts to keys."""
+    if not isinstance(view, KeyHandler):
+        return None
+    from retinue.tui.keys import KeyboardReader
+
+    return KeyboardReader(sys.stdin)
 
 
 # -- the view --------------------------------------------------------------------------------------
@@ -221,7 +231,12 @@ def _setting_warnings(problems: Sequence[SettingProblem]) -> Iterator[str]:
 
 
 async def _stop_on_signal(
-    retinue: Retinue, view: EventView, keyboard: KeyboardReader, options: RunOptions, *, task_status: TaskStatus[None]
+    retinue: Retinue,
+    view: EventView,
+    keyboard: KeyboardReader | None,
+    options: RunOptions,
+    *,
+    task_status: TaskStatus[None],
 ) -> None:
     """Wait for a signal and stop all runs; the next signal ends the process at once."""
     signals = list_stop_signals()
@@ -240,9 +255,10 @@ async def _stop_on_signal(
         await anyio.sleep_forever()
 
 
-def _exit_now(view: EventView, keyboard: KeyboardReader) -> None:
+def _exit_now(view: EventView, keyboard: KeyboardReader | None) -> None:
     view.restore()
-    keyboard.restore()
+    if keyboard:
+        keyboard.restore()
     os._exit(EXIT_CANCELLED)
 
 
@@ -310,3 +326,27 @@ def run_plan(
 
 def _refused_error(failure: Failure, retinue: Retinue, task: Task | None) -> CommandRefusedError:
     return CommandRefusedError(failure, *failure_hints(failure, retinue), task=task)
+
+
+# -- a trial ------------------------------------------------------------------------------------------
+
+
+TOOLSET = "single"
+SEARCH_TASK = Task(agent="explorer", prompt="Where is the main entry point, and what does the README say it is for?")
+REQUEST_TASK = Task(agent="explorer", prompt="Reply with the one word: ready")
+"""One short request to a model, which costs a fraction of a cent."""
+MAX_REQUESTS = 2
+"""A limit of one would be announced to the model as its last turn."""
+
+
+def run_trial(engine: str, task: Task, *, model: str | None = None, cwd: str | None = None) -> RunResult:
+    """Give an engine one task and return its result; print its failure and what it consumed."""
+    print_hint(f"Testing: {task.agent}, {task.prompt}")
+    options = RunOptions(
+        engine=engine, model=model, cwd=cwd, max_turns=MAX_REQUESTS if task is REQUEST_TASK else None
+    )
+    retinue, plan = make_retinue(options), Plan(tasks=(task,))
+    results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
+    print_failures(results, retinue, plan.mode)
+    print_usage(results, retinue, results[0].elapsed, options)
+    return results[0]

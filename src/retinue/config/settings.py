@@ -16,10 +16,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct, structs
 
-from retinue.model.hosts import parse_host_pattern
 from retinue.model.providers import MAX_MODEL_CHARS, THINKING_LEVELS, ProviderSettings, covers_model
 from retinue.model.runs import Limits, WorktreeBase
-from retinue.model.sandbox import SANDBOX_MODES, SandboxMode
+from retinue.model.sandbox import SANDBOX_MODES, SandboxMode, parse_host_pattern
 from retinue.support.formatting import parse_duration, suggest_spelling
 
 PROVIDERS_KEY = "providers"

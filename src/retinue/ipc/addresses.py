@@ -14,7 +14,7 @@ from pathlib import Path
 
 from retinue.sessions.lease import is_held
 from retinue.sessions.paths import make_folder, open_for_reading, open_private
-from retinue.support.run_processes import RUN_PROCESSES_KNOWN, is_run_process
+from retinue.support.processes import RUN_PROCESSES_KNOWN, is_run_process
 from retinue.support.safe_files import try_lock
 
 SUFFIX = ".sock"

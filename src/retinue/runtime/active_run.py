@@ -39,11 +39,9 @@ from retinue.model.results import (
 from retinue.model.runs import Message, RunSpec
 from retinue.model.tasks import CallContext
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
-from retinue.output.answer import AnswerCollector
-from retinue.output.completion_claims import claims_work
+from retinue.output.answer import AnswerCollector, claims_work
 from retinue.output.untrusted_text import to_one_line
-from retinue.runtime.concurrency import RunShare
-from retinue.runtime.file_writers import FileWriters
+from retinue.runtime.concurrency import FileWriters, RunShare
 from retinue.runtime.isolation import WORKTREE, RunWorktree
 from retinue.runtime.recorder import Recorder
 from retinue.sessions.store import SessionStore

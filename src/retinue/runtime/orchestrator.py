@@ -22,7 +22,7 @@ from retinue.prompts.compose import prepend_blocks, render_step_prompt
 from retinue.runtime.active_run import ABORTED, ActiveRun, RunControl
 from retinue.runtime.attempts import run_attempts
 from retinue.runtime.budgets import ConversationBudgets
-from retinue.runtime.concurrency import MAX_BEGUN, RunIntake, RunShare, SpawnCount
+from retinue.runtime.concurrency import MAX_BEGUN, FileWriters, RunIntake, RunShare, SpawnCount
 from retinue.runtime.delegation import (
     DelegatingRun,
     DelegationRegistry,
@@ -32,7 +32,6 @@ from retinue.runtime.delegation import (
 )
 from retinue.runtime.event_bus import EventBus, EventSubscription
 from retinue.runtime.executor import Executor
-from retinue.runtime.file_writers import FileWriters
 from retinue.runtime.isolation import RunWorktree, enter_worktree
 from retinue.runtime.planner import AdmittedCall, PlannedRun, Planner
 from retinue.runtime.recorder import EventRedactor, Recorder, shown_spec

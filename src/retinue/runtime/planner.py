@@ -38,9 +38,8 @@ from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, M
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.agent_changes import describe_changes
 from retinue.runtime.delegation import DelegationTools, child_context
-from retinue.runtime.isolation import WorkFolder, plan_work_folder
+from retinue.runtime.isolation import SandboxPlanner, WorkFolder, bind_to_folder, plan_work_folder
 from retinue.runtime.model_choice import apply_choices, name_model_line
-from retinue.runtime.sandboxing import SandboxPlanner, bind_to_folder
 from retinue.runtime.validation import (
     busy_session,
     find_self_delegation,

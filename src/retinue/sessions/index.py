@@ -29,8 +29,7 @@ from retinue.sessions.store import (
     SessionSummary,
     normalize_search_text,
 )
-from retinue.sessions.summary import CachedSummary
-from retinue.sessions.summary_codec import SummaryDecodeError, decode_summaries, encode_summary
+from retinue.sessions.summary import CachedSummary, SummaryDecodeError, decode_summaries, encode_summary
 
 if TYPE_CHECKING:
     import sqlite3

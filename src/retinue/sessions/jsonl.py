@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -14,10 +14,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import anyio
+import msgspec
 from msgspec.structs import replace
 
 from retinue.model.errors import RefusedError
-from retinue.model.event_codec import EventRecord, to_line
+from retinue.model.event_codec import EventRecord, from_line, to_line
 from retinue.model.runs import RunSpec
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.conversation_log import RootEventSource, RootLogs
@@ -39,15 +40,6 @@ from retinue.sessions.paths import (
     parse_id_digits,
     read_run_pointer,
 )
-from retinue.sessions.reader import (
-    EventReader,
-    SessionEventSource,
-    UnsavedReader,
-    UnsavedSessions,
-    decode_lines,
-    read_header,
-    read_last_events,
-)
 from retinue.sessions.recovery import InterruptedRun, OpenSession, create_session, recover_runs, resume_session
 from retinue.sessions.segments import SegmentedFile, SegmentHeader
 from retinue.sessions.store import (
@@ -64,12 +56,15 @@ from retinue.sessions.writer import WriterLimits
 
 if TYPE_CHECKING:
     from retinue.sessions.index import SessionIndex
+    from retinue.sessions.reader import EventReader
     from retinue.sessions.summary import CachedSummary
 
 T = TypeVar("T")
 
 POLL_INTERVAL = 0.1
 """Seconds between two reads of a log that is followed."""
+MAX_UNSAVED_BYTES = 64 * 2**20
+"""Bytes of unsaved lines that are kept; the oldest sessions are dropped first."""
 _MTIME_RESOLUTION_NS = 2 * 10**9
 """Nanoseconds after a change in which a folder is read again."""
 _OPEN_RETRY_DELAYS = (0.0, 0.01, 0.03, 0.06)
@@ -220,11 +215,15 @@ class JsonlStore:
         return await self._in_thread(read_names)
 
     def events(self, session: str, *, run: str | None = None) -> EventReader | UnsavedReader:
+        from retinue.sessions.reader import EventReader, SessionEventSource
+
         stored = EventReader(SessionEventSource(self._layout, self._folder(session), session, run))
         waiting = self._waiting_lines(session)
         return UnsavedReader(stored, decode_lines(waiting, run)) if waiting else stored
 
     async def tail(self, session: str, count: int) -> Sequence[EventRecord]:
+        from retinue.sessions.reader import read_last_events
+
         waiting = decode_lines(self._waiting_lines(session)[-count:]) if count > 0 else []
         if len(waiting) == count:
             return waiting
@@ -273,10 +272,14 @@ class JsonlStore:
 
     def root_events(self, root: str) -> EventReader:
         """Return all stored events of a root conversation, in the order they were written."""
+        from retinue.sessions.reader import EventReader
+
         return EventReader(RootEventSource(self._layout, root))
 
     def follow(self, root: str) -> EventReader:
         """Return the stored events of a root conversation, then new ones as they are written, without end."""
+        from retinue.sessions.reader import EventReader
+
         return EventReader(RootEventSource(self._layout, root), poll=POLL_INTERVAL)
 
     @cached_property
@@ -380,6 +383,8 @@ class JsonlStore:
 
     def _find_session_id(self, prefix: str) -> str | None:
         """Return the full id of the session whose id starts with the prefix; None if none has a record."""
+        from retinue.sessions.reader import read_header
+
         with faults.raise_storage_errors(f"Session {prefix}"):
             head = read_header(SegmentedFile(self._folder(prefix)))
         return head.id if isinstance(head, SegmentHeader) and head.id.startswith(prefix) else None
@@ -432,3 +437,69 @@ class ClientStore(JsonlStore):
 def make_client_root(client: str | None, conversation: str) -> str:
     """Return the id of a root conversation of a client, or of the user's own without a client."""
     return f"{client}-{conversation}" if client else conversation
+
+
+# -- lines that could not be written ---------------------------------------------------------------
+
+
+class UnsavedSessions:
+    """Lines of sessions that could not be written, kept in bounded memory while the process lives."""
+
+    def __init__(self, max_bytes: int = MAX_UNSAVED_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lines: dict[str, list[bytes]] = {}
+        self._size = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def lines(self, session: str) -> Sequence[bytes]:
+        return self._lines.get(session, ())
+
+    def add(self, session: str, lines: Iterable[bytes]) -> None:
+        """Keep lines of a session after its earlier ones; drop the oldest sessions if there is no space."""
+        new = list(lines)
+        self._lines[session] = [*self._lines.pop(session, ()), *new]
+        self._size += sum(map(len, new))
+        while self._size > self._max_bytes:
+            oldest = next(iter(self._lines))
+            self._size -= sum(map(len, self._lines.pop(oldest)))
+
+
+class UnsavedReader:
+    """An async iterator over the stored events of a session, then those that wait to be stored."""
+
+    def __init__(self, stored: EventReader, unsaved: Sequence[EventRecord]) -> None:
+        self._stored: EventReader | None = stored
+        self._unsaved = iter(unsaved)
+        self._newest: dict[str, int] = {}
+        """The last stored event of each run, so that events written meanwhile are not read twice."""
+        self.damaged_count = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> EventRecord:
+        while self._stored is not None:
+            try:
+                stored = await anext(self._stored)
+                self._newest[stored.origin.run] = stored.seq
+            except StopAsyncIteration:
+                self.damaged_count, self._stored = self._stored.damaged_count, None
+            else:
+                return stored
+        for record in self._unsaved:
+            if record.seq > self._newest.get(record.origin.run, 0):
+                return record
+        raise StopAsyncIteration
+
+
+def decode_lines(lines: Iterable[bytes], run: str | None = None) -> list[EventRecord]:
+    """Return the events of the lines, or those of one run."""
+    found = []
+    for line in lines:
+        with contextlib.suppress(msgspec.MsgspecError):
+            record = from_line(line)
+            if run in {None, record.origin.run}:
+                found.append(record)
+    return found

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, Self
 
 import anyio
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from retinue.model.event_codec import EventRecord, from_line
+from retinue.model.event_codec import EventRecord
 from retinue.model.events import RunEnded, RunQueued, RunStarted
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.paths import (
@@ -38,8 +36,6 @@ from retinue.sessions.segments import (
 
 TORN_FILE = "session.torn"
 """Keeps the bytes cut off after the last whole record, one cut per line."""
-MAX_UNSAVED_BYTES = 64 * 2**20
-"""Bytes of unsaved lines that are kept; the oldest sessions are dropped first."""
 _MAX_FIRST_LINES = 4
 """Lines within which the start of a run is found: header, queued, started."""
 
@@ -253,69 +249,3 @@ def _find_end(segments: SegmentedFile, head: SegmentHeader) -> RecordPosition:
             return RecordPosition(head.part, file.seek(0, os.SEEK_END))
     except FileNotFoundError:
         return RecordPosition(head.part)
-
-
-# -- lines that could not be written ---------------------------------------------------------------
-
-
-class UnsavedSessions:
-    """Lines of sessions that could not be written, kept in bounded memory while the process lives."""
-
-    def __init__(self, max_bytes: int = MAX_UNSAVED_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._lines: dict[str, list[bytes]] = {}
-        self._size = 0
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lines)
-
-    def lines(self, session: str) -> Sequence[bytes]:
-        return self._lines.get(session, ())
-
-    def add(self, session: str, lines: Iterable[bytes]) -> None:
-        """Keep lines of a session after its earlier ones; drop the oldest sessions if there is no space."""
-        new = list(lines)
-        self._lines[session] = [*self._lines.pop(session, ()), *new]
-        self._size += sum(map(len, new))
-        while self._size > self._max_bytes:
-            oldest = next(iter(self._lines))
-            self._size -= sum(map(len, self._lines.pop(oldest)))
-
-
-class UnsavedReader:
-    """An async iterator over the stored events of a session, then those that wait to be stored."""
-
-    def __init__(self, stored: EventReader, unsaved: Sequence[EventRecord]) -> None:
-        self._stored: EventReader | None = stored
-        self._unsaved = iter(unsaved)
-        self._newest: dict[str, int] = {}
-        """The last stored event of each run, so that events written meanwhile are not read twice."""
-        self.damaged_count = 0
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> EventRecord:
-        while self._stored is not None:
-            try:
-                stored = await anext(self._stored)
-                self._newest[stored.origin.run] = stored.seq
-            except StopAsyncIteration:
-                self.damaged_count, self._stored = self._stored.damaged_count, None
-            else:
-                return stored
-        for record in self._unsaved:
-            if record.seq > self._newest.get(record.origin.run, 0):
-                return record
-        raise StopAsyncIteration
-
-
-def decode_lines(lines: Iterable[bytes], run: str | None = None) -> list[EventRecord]:
-    """Return the events of the lines, or those of one run."""
-    found = []
-    for line in lines:
-        with suppress(msgspec.MsgspecError):
-            record = from_line(line)
-            if run in {None, record.origin.run}:
-                found.append(record)
-    return found

@@ -30,7 +30,6 @@ from retinue.model.results import AnswerStatus, ExecutionReport, Finalization, U
 from retinue.sessions import storage_errors as faults
 from retinue.sessions.lease import SessionLease, acquire_lease, adopt_lease
 from retinue.sessions.paths import StateLayout, open_private
-from retinue.sessions.reader import TORN_FILE, read_header, read_record_backwards
 from retinue.sessions.segments import (
     NewerVersion,
     RecordDecoder,
@@ -114,6 +113,8 @@ def resume_session(
 
 
 def _read_known_header(folder: Path, session: str) -> SegmentHeader:
+    from retinue.sessions.reader import read_header
+
     head = None if folder.is_symlink() else read_header(SegmentedFile(folder))
     if isinstance(head, NewerVersion):
         raise RefusedError(faults.too_new_failure(session, head))
@@ -183,6 +184,8 @@ def end_run(folder: Path, limits: WriterLimits, now: float) -> InterruptedRun | 
         OSError: the record cannot be read now.
         RefusedError: `storage`: the record cannot be written now, or has a newer format.
     """
+    from retinue.sessions.reader import read_header
+
     head = read_header(SegmentedFile(folder))
     if head is None:
         return None
@@ -234,6 +237,8 @@ def _repair_tail(folder: Path) -> int | None:
 
 
 def _save_torn(folder: Path, torn: bytes) -> None:
+    from retinue.sessions.reader import TORN_FILE
+
     with contextlib.suppress(OSError):
         descriptor = open_private(folder / TORN_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         try:
@@ -254,6 +259,8 @@ def _write_durably(writer: RecordWriter, head: SegmentHeader, ended: EventRecord
 
 def _find_interruption(folder: Path, head: SegmentHeader, now: float) -> InterruptedRun | None:
     """Return the missing end of the last run with its partial results; None if it has ended or there is none."""
+    from retinue.sessions.reader import read_record_backwards
+
     unfinished = _UnfinishedRun()
     decoder = RecordDecoder(head.id)
     for _, line in read_record_backwards(SegmentedFile(folder), head):

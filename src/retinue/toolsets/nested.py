@@ -32,10 +32,10 @@ from retinue.toolsets.base import (
     find_newest_text,
     storage_warning,
 )
-from retinue.toolsets.inputs import JsonObject
-from retinue.toolsets.task_choices import (
+from retinue.toolsets.inputs import (
     CHOICE_FIELDS,
     CHOICE_NOUNS,
+    JsonObject,
     decode_choices,
     decode_output_schema,
     offered_choices,

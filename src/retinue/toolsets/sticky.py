@@ -23,8 +23,7 @@ from retinue.toolsets.base import (
     storage_warning,
     to_display_items,
 )
-from retinue.toolsets.inputs import JsonObject, ignored_notice, invalid_input
-from retinue.toolsets.task_choices import structured_details, worktree_notices
+from retinue.toolsets.inputs import JsonObject, ignored_notice, invalid_input, structured_details, worktree_notices
 
 SESSION_ID_PATTERN = r"[A-Za-z0-9-]{8,64}"
 

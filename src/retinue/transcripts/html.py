@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -10,7 +11,8 @@ from retinue.model import events
 from retinue.model.event_codec import EventRecord
 from retinue.model.results import Finalization, describe_confinement
 from retinue.model.runs import ToolArguments
-from retinue.support.formatting import format_limit, format_time
+from retinue.output.untrusted_text import strip_control_characters
+from retinue.support.formatting import SHORT_ID_LENGTH, format_limit, format_time
 from retinue.transcripts.markdown_html import escape, render_markdown
 from retinue.transcripts.text import TranscriptRenderer
 
@@ -123,3 +125,19 @@ class HtmlTranscript(TranscriptRenderer):
 
 def _fold(title: str, text: str, kind: str = "") -> str:
     return f'<details class="{kind}"><summary>{title}</summary><pre>{escape(text)}</pre></details>'
+
+
+MAX_AGENT_CHARS = 40
+
+
+def make_file_name(agent: str, run: str, suffix: str) -> str:
+    """Return the name of a transcript file."""
+    return f"{re.sub(r'[^A-Za-z0-9._-]', '-', agent)[:MAX_AGENT_CHARS]}-{run[:SHORT_ID_LENGTH]}.{suffix}"
+
+
+def encode_with(transcript: TranscriptRenderer) -> Callable[[EventRecord], Iterator[bytes]]:
+    """Return a function that renders an event and encodes its entries, one line each."""
+    return lambda record: (
+        f"{strip_control_characters(entry)}\n".encode("utf-8", "backslashreplace")
+        for entry in transcript.render(record)
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO, runtime_checkable
 
 import anyio
 import anyio.lowlevel
@@ -62,6 +62,13 @@ class EventView(Protocol):
 
     def restore(self) -> None:
         """Make the terminal usable again at any moment, for an exit without `close`."""
+
+
+@runtime_checkable
+class KeyHandler(Protocol):
+    """A view that reacts to keys."""
+
+    def press(self, key: str) -> None: ...
 
 
 async def run_view(source: PendingEvents, view: EventView) -> None:

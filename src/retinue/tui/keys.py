@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import StrEnum
-from typing import Any, Protocol, TextIO, runtime_checkable
+from typing import Any, TextIO
 
 import anyio
 
@@ -39,13 +39,6 @@ class PastedText(str):
     """Text that was pasted, in place of a key: its characters are no commands."""
 
     __slots__ = ()
-
-
-@runtime_checkable
-class KeyHandler(Protocol):
-    """A view that reacts to keys."""
-
-    def press(self, key: str) -> None: ...
 
 
 _SEQUENCES = {

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from retinue.support.programs import find_program
+from retinue.support.processes import find_program
 
 GIT_TIMEOUT = 120.0
 """Seconds a git command may take; the first copy of a large repository takes long."""

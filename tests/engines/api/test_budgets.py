@@ -14,7 +14,7 @@ from tests.support.model_server import RawAnswer, ScriptedError, ScriptedTurn
 from retinue.client import Retinue
 from retinue.engines.api.pricing import compute_cost
 from retinue.engines.api.wire import DEFAULT_MAX_TOKENS
-from retinue.guards.request_fit import MIN_OUTPUT
+from retinue.guards.reservations import MIN_OUTPUT
 from retinue.model.errors import ErrorCode
 from retinue.model.results import AnswerStatus, RunResult, Usage
 from retinue.model.tasks import Plan, Task

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from retinue.engines.offline import CAPABILITIES, OfflineEngine
+from retinue.engines.offline import CAPABILITIES
+from retinue.engines.offline.engine import OfflineEngine
 from retinue.engines.offline.search import FileSearch
 from retinue.model.agents import AgentProfile
 from retinue.model.events import Finalized, Text, ToolCalled, ToolReturned

@@ -11,7 +11,7 @@ from tests.support.delegation_reports import SPAWN, answers, ends
 
 from retinue.agents.agent import Agent
 from retinue.client import Retinue
-from retinue.engines.offline.rule_model import split_task
+from retinue.engines.offline.engine import split_task
 from retinue.model.events import RunQueued, ToolCalled
 from retinue.model.runs import RemovedTool
 from retinue.model.tasks import Plan, Task

@@ -8,7 +8,7 @@ from pathlib import Path
 from subprocess import PIPE
 
 from retinue.engines.process.linux_tree import LinuxProcessTree, open_handles
-from retinue.support.linux_processes import list_processes
+from retinue.support.processes import list_processes
 
 MARK = "a-mark-of-its-own"
 NEXT = Path("/proc/sys/kernel/ns_last_pid")

@@ -16,7 +16,7 @@ from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildExitedError, o
 from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 from retinue.model.results import ProcessEnd, ProcessUsage
-from retinue.support.run_processes import CHILD_VARIABLE, INSTANCE_VARIABLE
+from retinue.support.processes import CHILD_VARIABLE, INSTANCE_VARIABLE
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

@@ -13,7 +13,7 @@ import pytest
 from tests.support.processes import descriptors
 
 from retinue.engines.process.linux_tree import LinuxProcessTree, has_marker, open_handles
-from retinue.support.linux_processes import add_descendants, list_processes, read_process
+from retinue.support.processes import add_descendants, list_processes, read_process
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 REUSE = Path(__file__).with_name("pid_reuse_program.py")

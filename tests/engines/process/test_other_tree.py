@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from retinue.engines.process.other_tree import WindowsTree, _list_with_psutil, select_group
-from retinue.support.linux_processes import ProcInfo, read_process
+from retinue.support.processes import ProcInfo, read_process
 
 
 def entry(pid: int, parent: int, group: int, *, is_dead: bool = False) -> ProcInfo:

@@ -16,7 +16,7 @@ from retinue.engines.process.command import StdinMode
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import ProcessEnd
-from retinue.support.linux_processes import list_processes, read_proc_file
+from retinue.support.processes import list_processes, read_proc_file
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 LINUX = pytest.mark.parametrize("kind", [ContainmentKind.CGROUP, ContainmentKind.SUBREAPER])

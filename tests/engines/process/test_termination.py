@@ -24,7 +24,7 @@ from retinue.engines.process.command import StdinMode
 from retinue.engines.process.linux_tree import has_marker
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, detect_containment
 from retinue.model.results import ProcessEnd
-from retinue.support.linux_processes import list_processes
+from retinue.support.processes import list_processes
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])

@@ -21,8 +21,7 @@ from retinue.engines.process.linux_tree import has_marker
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor, detect_containment
 from retinue.model.errors import ErrorCode
 from retinue.model.results import ProcessEnd
-from retinue.support.linux_processes import list_processes, read_environ, read_process
-from retinue.support.run_processes import CHILD_VARIABLE, INSTANCE_VARIABLE
+from retinue.support.processes import CHILD_VARIABLE, INSTANCE_VARIABLE, list_processes, read_environ, read_process
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux")]
 PARENT = Path(__file__).with_name("parent_program.py")
@@ -167,7 +166,7 @@ import anyio
 from tests.support.ordinary_user import drop_rights
 from tests.support.processes import read_all, shell
 from retinue.engines.process import child, supervisor
-from retinue.support.run_processes import is_run_process
+from retinue.support.processes import is_run_process
 
 async def main():
     drop_rights()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from retinue.engines.claude.confinement import PrivateClaudeConfig
-from retinue.engines.pi.private_config import open_private_config
+from retinue.engines.pi.confinement import open_private_config
 
 LOGIN = {"type": "oauth", "access": "a1", "refresh": "r1", "expires": 1}
 KEY = {"type": "api_key", "key": "k1"}

@@ -19,7 +19,7 @@ from retinue.engines.tools.base import MAX_READERS
 from retinue.engines.tools.bash import CommandContext
 from retinue.model.runs import ToolUse
 from retinue.output.truncate import MAX_TOOL_BYTES, MAX_TOOL_LINES
-from retinue.support.linux_processes import list_processes
+from retinue.support.processes import list_processes
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from tests.support.event_story import START, EventStory
 
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import RunEnded, ToolCalled
-from retinue.servers.bridge.run_headers import render_header, render_status
+from retinue.servers.bridge.session_data import render_header, render_status
 from retinue.tui.renderer import plain_text
 
 

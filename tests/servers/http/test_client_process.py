@@ -17,7 +17,7 @@ from tests.servers.http.test_processes import ServerProcess
 from tests.support.run_children import CLIENT, WAYS, open_run_client
 
 from retinue.servers.asgi.client_process import REFUSED, is_sent_by_run
-from retinue.support.run_processes import RUN_PROCESSES_KNOWN
+from retinue.support.processes import RUN_PROCESSES_KNOWN
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not RUN_PROCESSES_KNOWN, reason="Linux")]
 RUN = {"agent": "explorer", "task": "look"}

@@ -13,11 +13,10 @@ from retinue.agents.agent import NAME_RULE, Agent, Diagnostic, SourceLayer, is_v
 from retinue.agents.registry import AgentListing, AgentSet, DefinitionStatus
 from retinue.agents.tool_policy import find_conflict
 from retinue.cli import trust_prompt
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents
 from retinue.cli.group import CommandGroup
 from retinue.cli.json_output import to_json
-from retinue.cli.options import TEXT, CommandRefusedError, InvalidInputError, cwd_option, json_option
+from retinue.cli.options import TEXT, CommandRefusedError, InvalidInputError, cwd_option, for_users_only, json_option
 from retinue.cli.printing import (
     MAX_COLUMNS,
     Cell,

@@ -7,9 +7,8 @@ from typing import Any
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.group import SectionedCommand
-from retinue.cli.options import HOST_ID, RunOptions, server_options
+from retinue.cli.options import HOST_ID, RunOptions, for_users_only, server_options
 from retinue.cli.printing import help_examples
 from retinue.cli.runner import make_server_retinue
 from retinue.support.formatting import unknown_name_message

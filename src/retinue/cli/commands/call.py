@@ -10,7 +10,6 @@ import anyio.to_thread
 import click
 import msgspec
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.exit import refused_call_result
 from retinue.cli.group import SectionedCommand
 from retinue.cli.main import EXIT_CANCELLED
@@ -21,6 +20,7 @@ from retinue.cli.options import (
     InvalidInputError,
     RunOptions,
     decode_json,
+    for_users_only,
     read_text_argument,
     run_options,
 )

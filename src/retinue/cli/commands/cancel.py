@@ -6,9 +6,8 @@ import anyio
 import click
 from msgspec import Struct
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_runs
-from retinue.cli.options import TEXT, json_option
+from retinue.cli.options import TEXT, for_users_only, json_option
 from retinue.cli.printing import help_examples, print_error, print_hint, print_json
 from retinue.cli.run_ids import NOTHING_RUNNING, describe_cancel, explain_not_running, matches_id
 from retinue.client import Retinue

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.group import CommandGroup
 from retinue.cli.json_output import to_json
-from retinue.cli.options import InvalidInputError, json_option
+from retinue.cli.options import InvalidInputError, for_users_only, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json, print_lines, print_warning
 from retinue.cli.run_output import format_setting_problem
 from retinue.client import Retinue

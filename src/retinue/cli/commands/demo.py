@@ -10,8 +10,7 @@ from pathlib import Path, PurePath
 
 import click
 
-from retinue.cli.authority import for_users_only
-from retinue.cli.options import RunOptions, cwd_option, json_option, quiet_option
+from retinue.cli.options import RunOptions, cwd_option, for_users_only, json_option, quiet_option
 from retinue.cli.printing import MAX_COLUMNS, help_examples, print_lines, stdout_columns
 from retinue.cli.run_output import hint_stored_answers, print_failures, print_results
 from retinue.cli.runner import make_retinue, run_plan

@@ -342,7 +342,7 @@ def doctor(ctx: click.Context, is_tried: bool, shows_all: bool, as_json: bool, c
 
 def _try_engine(found: DiagnosisReport, cwd: str | None) -> RunResult | None:
     """Send one short request with the engine that `auto` uses; None if it has no model."""
-    from retinue.cli.trial import REQUEST_TASK, run_trial
+    from retinue.cli.runner import REQUEST_TASK, run_trial
 
     engine = _find_model_engine(found.engines)
     if engine is None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_runs
-from retinue.cli.options import TEXT, DurationType, json_option
+from retinue.cli.options import TEXT, DurationType, for_users_only, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json
 from retinue.cli.run_ids import describe_extension, send_command
 from retinue.client import Retinue

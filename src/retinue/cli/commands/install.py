@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
-from retinue.cli.options import TEXT, InvalidInputError, json_option
+from retinue.cli.options import TEXT, InvalidInputError, for_users_only, json_option
 from retinue.cli.printing import help_examples, is_interactive, make_printable, print_hint, print_json, print_warning
 from retinue.hosts.changes import ConfigChange, apply_change, plan_install, plan_uninstall
 from retinue.hosts.config_editors import UnsupportedConfigError

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.group import SectionedCommand
-from retinue.cli.options import InvalidInputError, RunOptions, WholeNumberType, server_options
+from retinue.cli.options import InvalidInputError, RunOptions, WholeNumberType, for_users_only, server_options
 from retinue.cli.printing import help_examples, print_hint
 from retinue.cli.runner import make_server_retinue
 from retinue.support.formatting import unknown_name_message

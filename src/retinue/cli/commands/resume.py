@@ -8,10 +8,9 @@ from typing import Any
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_sessions
 from retinue.cli.group import SectionedCommand
-from retinue.cli.options import EXIT_CODES, RunOptions, run_options
+from retinue.cli.options import EXIT_CODES, RunOptions, for_users_only, run_options
 from retinue.cli.printing import help_examples
 from retinue.cli.session_lookup import LAST, find_session, run_in_session
 from retinue.client import Retinue

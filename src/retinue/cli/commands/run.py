@@ -9,7 +9,6 @@ import click
 import msgspec
 from msgspec import Struct
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.group import SectionedCommand
 from retinue.cli.options import (
@@ -20,6 +19,7 @@ from retinue.cli.options import (
     RunOptions,
     decode_json,
     describe_json_error,
+    for_users_only,
     read_task,
     read_text_file,
     run_options,

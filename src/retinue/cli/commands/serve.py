@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.group import SectionedCommand
-from retinue.cli.options import TEXT, InvalidInputError, RunOptions, WholeNumberType, run_options
+from retinue.cli.options import TEXT, InvalidInputError, RunOptions, WholeNumberType, for_users_only, run_options
 from retinue.cli.printing import help_examples, print_hint, print_json, print_json_line
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from typing import Any
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_agents, complete_sessions
 from retinue.cli.commands.serve import show_in_dashboard
 from retinue.cli.group import CommandGroup, SectionedCommand
@@ -27,6 +26,7 @@ from retinue.cli.options import (
     DurationType,
     RunOptions,
     WholeNumberType,
+    for_users_only,
     json_option,
     run_options,
 )

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_engines
 from retinue.cli.commands.doctor import EngineStatus, list_engine_status, render_engines
 from retinue.cli.commands.install import confirm_and_apply, dry_run_option, yes_option
 from retinue.cli.json_output import result_json, to_json
-from retinue.cli.options import TEXT, InvalidInputError, cwd_option, json_option
+from retinue.cli.options import TEXT, InvalidInputError, cwd_option, for_users_only, json_option
 from retinue.cli.printing import (
     help_examples,
     is_interactive,
@@ -23,7 +22,7 @@ from retinue.cli.printing import (
     print_warning,
     stderr_columns,
 )
-from retinue.cli.trial import REQUEST_TASK, SEARCH_TASK, run_trial
+from retinue.cli.runner import REQUEST_TASK, SEARCH_TASK, run_trial
 from retinue.client import Retinue
 from retinue.config.directories import config_folder
 from retinue.hosts.changes import ConfigChange, read_config

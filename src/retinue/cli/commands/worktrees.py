@@ -11,12 +11,11 @@ from typing import NoReturn, TypeVar
 import anyio
 import click
 
-from retinue.cli.authority import for_users_only
 from retinue.cli.commands.completion import complete_worktrees
 from retinue.cli.commands.sessions import MAX_AGE, format_age
 from retinue.cli.group import CommandGroup
 from retinue.cli.json_output import to_json
-from retinue.cli.options import TEXT, CommandRefusedError, DurationType, json_option
+from retinue.cli.options import TEXT, CommandRefusedError, DurationType, for_users_only, json_option
 from retinue.cli.printing import (
     Cell,
     StyledCell,

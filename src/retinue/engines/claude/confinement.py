@@ -27,8 +27,8 @@ from retinue.engines.sandbox.private_folder import (
     renew_fields,
     write_private_file,
 )
-from retinue.model.hosts import host_of_url
 from retinue.model.runs import RunSpec
+from retinue.model.sandbox import host_of_url
 
 LOGIN_FILE = ".credentials.json"
 STATE_FILE = ".claude.json"

@@ -13,7 +13,7 @@ from pathlib import Path
 from retinue.config.directories import claude_folder, home_folder
 from retinue.engines.base import EngineCapabilities, engine_error
 from retinue.model.errors import ErrorCode
-from retinue.support.programs import find_program
+from retinue.support.processes import find_program
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 CLAUDE_VARIABLE = "RETINUE_CLAUDE"

@@ -13,7 +13,7 @@ from retinue.config.directories import pi_folder
 from retinue.engines.base import EngineCapabilities, engine_error
 from retinue.engines.pi.providers import PROVIDERS, PiConfiguration
 from retinue.model.errors import ErrorCode
-from retinue.support.programs import find_program
+from retinue.support.processes import find_program
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
 PI_VARIABLE = "RETINUE_PI"

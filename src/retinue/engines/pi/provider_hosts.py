@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from retinue.model.hosts import host_of_url
+from retinue.model.sandbox import host_of_url
 
 _AMAZON = ("*.amazonaws.com",)
 _CLOUDFLARE = ("api.cloudflare.com", "gateway.ai.cloudflare.com")

@@ -35,7 +35,7 @@ from retinue.engines.process.termination import EXIT_CONFIRM_TIMEOUT, TERMINATE_
 from retinue.engines.process.watchdog import SpawnStageError, WatchdogLostError
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import ProcessEnd, ProcessUsage
-from retinue.support.linux_processes import read_usage
+from retinue.support.processes import read_usage
 from retinue.support.tasks import BackgroundTasks, run_shielded
 
 SPAWN_FAILED_REASON = "spawn_failed"

@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 
 from retinue.engines.process.cgroups import ControlGroup
-from retinue.support.linux_processes import (
+from retinue.support.processes import (
     ProcInfo,
     add_descendants,
     list_processes,

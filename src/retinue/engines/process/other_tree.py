@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 
 from retinue.engines.process.linux_tree import ProcessHandle
-from retinue.support.linux_processes import ProcInfo, add_descendants, list_processes
+from retinue.support.processes import ProcInfo, add_descendants, list_processes
 
 if TYPE_CHECKING:
     import psutil

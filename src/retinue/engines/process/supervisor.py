@@ -23,7 +23,7 @@ from retinue.engines.process.other_tree import GroupTree, WindowsTree
 from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.started_process import StartedProcess, start_popen
 from retinue.engines.process.watchdog import SpawnRequest, SpawnStageError, Watchdog
-from retinue.support.run_processes import CGROUP_PREFIX, CHILD_VARIABLE, INSTANCE_VARIABLE
+from retinue.support.processes import CGROUP_PREFIX, CHILD_VARIABLE, INSTANCE_VARIABLE
 
 SHORTAGE_TIMEOUT = 60.0
 """Seconds for which a start that lacks descriptors, processes or memory is tried again while other children run."""

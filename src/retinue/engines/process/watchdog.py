@@ -24,7 +24,7 @@ from msgspec import Struct
 from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.started_process import wait_popen
 from retinue.model.results import ProcessEnd, ProcessUsage
-from retinue.support.run_processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
+from retinue.support.processes import WATCHDOG_MODULE, WATCHDOG_OPTIONS
 
 PROGRAM = (
     f"import sys; sys.path.append(sys.argv.pop(1)); import {WATCHDOG_MODULE}; {WATCHDOG_MODULE}.main(*sys.argv[1:])"

@@ -23,8 +23,7 @@ from retinue.engines.sandbox.access import (
 )
 from retinue.engines.sandbox.mechanisms import SEATBELT_PATH, unavailable_failure
 from retinue.engines.sandbox.proxy import OpenProxy, SandboxProxy, open_loopback_proxy, open_proxy
-from retinue.model.hosts import parse_host_patterns
-from retinue.model.sandbox import SandboxMechanism, SandboxPolicy
+from retinue.model.sandbox import SandboxMechanism, SandboxPolicy, parse_host_patterns
 
 OUTSIDE_VARIABLES = frozenset({
     "SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "TMUX", "STY", "GPG_AGENT_INFO",

@@ -14,7 +14,7 @@ from msgspec import Struct
 from retinue.engines.process.landlock import find_landlock_abi
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.sandbox import SandboxMechanism, SandboxMode, SandboxReport, describe_enforcement
-from retinue.support.programs import find_program
+from retinue.support.processes import find_program
 
 PROBE_TIMEOUT = 10.0
 """Seconds a program that only enters a sandbox may take on a loaded machine."""

@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import ByteStream, SocketStream, TaskGroup
 from msgspec import Struct
 
-from retinue.model.hosts import HostPattern, host_of_url, is_allowed, split_host
+from retinue.model.sandbox import HostPattern, host_of_url, is_allowed, split_host
 from retinue.support.tasks import BackgroundTasks
 
 PROXY_PORT = 3128

@@ -32,7 +32,7 @@ def make_local_toolbox(
     from retinue.engines.tools.base import SandboxedDirectory
     from retinue.engines.tools.files import edit, find, ls, read, write
     from retinue.engines.tools.grep import grep
-    from retinue.support.programs import find_program
+    from retinue.support.processes import find_program
 
     folder = SandboxedDirectory(cwd, find_program("rg", search_path) if search_path else None, sandbox)
     toolbox = AgentToolbox(make_tool(function, folder, readers) for function in (read, grep, find, ls, write, edit))

@@ -20,7 +20,7 @@ from msgspec import Meta, Struct
 
 from retinue.engines.toolbox import ToolError
 from retinue.engines.tools.base import append_notices
-from retinue.model.hosts import is_allowed, parse_host_patterns
+from retinue.model.sandbox import is_allowed, parse_host_patterns
 from retinue.output.truncate import format_size, truncate_to_limits
 from retinue.output.untrusted_text import to_one_line, wrap_untrusted
 

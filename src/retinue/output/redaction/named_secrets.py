@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from retinue.output.redaction.secret_pattern import WORD_RUN, SecretPattern
+from retinue.output.redaction.tokens import WORD_RUN, SecretPattern
 
 # -- parts of the heads of named secrets, on folded text --------------------------------------------
 

@@ -20,7 +20,7 @@ from retinue.output.redaction.patterns import (
     fold_case,
     may_contain_name,
 )
-from retinue.output.redaction.secret_pattern import REDACTION_MARK, SecretPattern
+from retinue.output.redaction.tokens import REDACTION_MARK, SecretPattern
 from retinue.output.untrusted_text import replace_surrogates
 from retinue.support.cache import compile_pattern
 

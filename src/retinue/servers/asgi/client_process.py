@@ -19,8 +19,7 @@ from typing import NamedTuple
 import anyio.to_thread
 
 from retinue.servers.asgi.request_checks import HttpError, Scope
-from retinue.support.linux_processes import read_proc_file
-from retinue.support.run_processes import RUN_PROCESSES_KNOWN, split_processes
+from retinue.support.processes import RUN_PROCESSES_KNOWN, read_proc_file, split_processes
 
 READ_METHODS = frozenset({"GET", "HEAD"})
 MAX_ROUNDS = 20

@@ -22,8 +22,7 @@ from retinue.servers.http.responses import FileDownload
 from retinue.servers.http.run_list import ACTIVE_STATES, RunListCache, add_ancestors, sort_by_tree, to_session_row
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.support.formatting import normalize_id
-from retinue.transcripts.files import encode_with, make_file_name
-from retinue.transcripts.html import HtmlTranscript
+from retinue.transcripts.html import HtmlTranscript, encode_with, make_file_name
 from retinue.transcripts.text import MarkdownTranscript, TextTranscript
 
 MAX_TREE_RUNS = 5_000

@@ -21,10 +21,10 @@ from retinue.toolsets import inputs
 from retinue.toolsets.base import OnPartialResult, OrchestratedToolset, RunTool, ToolDefinition, ToolResult
 from retinue.toolsets.fanout.texts import NO_PROFILES, FanoutTexts
 from retinue.toolsets.fanout.windows import COMPLETED, ERROR, MAX_NAME_CHARS, RUNNING, SHOWN_ID_LENGTH, LiveWindows
-from retinue.toolsets.inputs import JsonObject
-from retinue.toolsets.task_choices import (
+from retinue.toolsets.inputs import (
     CHOICE_FIELDS,
     CHOICE_NOUNS,
+    JsonObject,
     decode_choices,
     decode_output_schema,
     offered_choices,

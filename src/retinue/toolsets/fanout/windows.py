@@ -26,7 +26,7 @@ from retinue.runtime.progress import (
 )
 from retinue.toolsets.base import ToolResult, storage_warning
 from retinue.toolsets.fanout.texts import SPAWN_FAILED_TEXT, FanoutTexts
-from retinue.toolsets.task_choices import structured_details, structured_value
+from retinue.toolsets.inputs import structured_details, structured_value
 from retinue.transcripts.text import call_line
 
 SHOWN_ID_LENGTH = 16

@@ -10,8 +10,10 @@ import pytest
 from tests.support.ordinary_user import as_ordinary_user
 from tests.support.run_children import WAYS, open_adopted_client, open_run_client
 
+from retinue.engines.claude.installation import find_claude
+from retinue.engines.pi.installation import find_pi
 from retinue.engines.process.supervisor import ContainmentKind
-from retinue.support.run_processes import RUN_PROCESSES_KNOWN, WATCHDOG_MODULE, is_run_process
+from retinue.support.processes import RUN_PROCESSES_KNOWN, WATCHDOG_MODULE, find_program, is_run_process
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not RUN_PROCESSES_KNOWN, reason="Linux")]
 
@@ -60,7 +62,7 @@ def test_process_below_a_program_with_other_options_belongs_to_no_run(options):
 UNDUMPABLE = """
 import json, os, signal, sys
 from pathlib import Path
-from retinue.support.run_processes import is_run_process, split_processes
+from retinue.support.processes import is_run_process, split_processes
 from tests.support import run_children
 from tests.support.ordinary_user import drop_rights
 
@@ -82,3 +84,24 @@ def test_process_that_is_gone_counts_as_one_of_a_run():
     gone = subprocess.Popen(["true"])
     gone.wait()
     assert is_run_process(gone.pid)
+
+
+@pytest.mark.parametrize("entries", [("",), (".",), ("bin",), ("", ".", "bin")])
+def test_programs_of_the_working_directory_are_not_taken_for_engines(entries, tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    for name in ("pi", "claude", "bin/pi", "bin/claude"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("retinue.engines.claude.installation._find_bundled", lambda: None)
+    environ = {"HOME": str(tmp_path), "PATH": os.pathsep.join(entries)}
+    assert find_pi(environ) is None
+    assert find_claude(environ) is None
+
+
+def test_program_in_an_absolute_folder_is_found(tmp_path):
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    assert find_program("tool", f".:{tmp_path}:") == str(program)
+    assert find_program("tool", "") is None

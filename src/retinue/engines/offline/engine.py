@@ -1,4 +1,4 @@
-"""The rule-based model: it searches instead of thinking, and delegates the lines of a task that name an agent.
+"""The engine and its model, which searches by rules, and delegates the lines of a task that name an agent.
 
 ask explorer: Where is the bus?
 ask lead:
@@ -9,12 +9,18 @@ ask lead:
 from __future__ import annotations
 
 import re
+from collections.abc import Coroutine
 from textwrap import dedent
 
-from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
+from anyio import CapacityLimiter
+
+from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta, run_agent_loop
+from retinue.engines.base import Emit
 from retinue.engines.offline import CAPABILITIES
 from retinue.engines.offline.report import HONESTY, render_report
 from retinue.engines.offline.search import MAX_TASK, FileSearch, ToolCall, ToolSteps
+from retinue.engines.tools import make_local_toolbox
+from retinue.engines.tools.base import MAX_READERS
 from retinue.model.events import Text, TextDelta
 from retinue.model.results import Usage
 from retinue.model.runs import RunSpec, ToolUse
@@ -29,6 +35,18 @@ _DELEGATED_TASK = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A line that names an agent, with the lines indented below it."""
+
+
+class OfflineEngine:
+    def __init__(self) -> None:
+        self._readers: CapacityLimiter | None = None
+
+    def run(self, spec: RunSpec, emit: Emit) -> Coroutine[object, object, None]:
+        self._readers = self._readers or CapacityLimiter(MAX_READERS)
+        toolbox = make_local_toolbox(
+            spec.cwd, self._readers, search_path=spec.environment.get("PATH"), sandbox=spec.sandbox
+        )
+        return run_agent_loop(RuleModel(spec), spec, toolbox, emit)
 
 
 class RuleModel:
