@@ -46,10 +46,12 @@ MESSAGE_WORDS = re.compile(
     r"\b(mends?|mended|told|heard|hears|whoever|whomever|nobody to ask|to ask here|taken as written|as (?:it is )?"
     r"(?:now )?written|go(?:es)? on with|to go on|what (?:it|they|the runs?) had|what there (?:is|was)|nothing was said|"
     r"at work|begun|looked at|so many|is in order|all in order|it is so|take as read|let others? in|switched off|"
-    r"cannot be called|carried out by|is no (?:plan|script|JSON|text|path|agent)|of (?:its|their|your) own to)\b",
+    r"cannot be called|carried out by|is no (?:plan|script|JSON|text|path|agent)|of (?:its|their|your) own to|"
+    r"as (?:it|they) stands?|say so|goes on|told apart|not there yet|seed \d{3}|"
+    r"colour\w*|behaviours?|honour\w*|favour\w*|recognis\w+|organis\w+|analys(?:e|ed|es|ing))\b",
     re.IGNORECASE,
 )
-"""Phrases that a person or a model has to decode; messages use the words of `language.md`'s table instead."""
+"""Phrases that a person or a model has to decode, and British spellings."""
 NO_MESSAGES = ("src/retinue/testing/", "src/retinue/engines/offline/search.py")
 """Files whose texts are data: lists of words and the texts of contract tests."""
 
@@ -164,4 +166,11 @@ def test_help_of_every_command_uses_no_banned_phrases():
 
 def test_built_in_prompts_use_no_banned_phrases():
     pages = {path.name: path.read_text("utf-8") for path in (ROOT / SOURCES / "agents/builtin").iterdir()}
+    assert {name: phrase[0] for name, page in pages.items() if (phrase := MESSAGE_WORDS.search(page))} == {}
+
+
+def test_examples_and_the_pi_extension_use_no_banned_phrases():
+    paths = [*(ROOT / "examples").glob("*.py"), *(ROOT / SOURCES / "extension").rglob("*.js")]
+    pages = {path.name: path.read_text("utf-8") for path in paths}
+    assert len(pages) > 10
     assert {name: phrase[0] for name, page in pages.items() if (phrase := MESSAGE_WORDS.search(page))} == {}

@@ -1,4 +1,4 @@
-"""Retinue: dispatch agents as tool calls; bounded, watched, remembered, on any engine.
+"""Retinue: run agents as tool calls; limited, observable and resumable, on any engine.
 
 Public names are imported on first use, so that `import retinue` stays cheap.
 """

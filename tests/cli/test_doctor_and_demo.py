@@ -134,6 +134,7 @@ def test_demo_without_sources_uses_those_of_retinue(cli):
     result = cli("demo", "--json")
     found = json.loads(result.stdout)
     assert result.exit_code == 0
+    assert result.stderr.startswith("Five agents search the source of Retinue, as this directory has none (")
     (session, *_) = json.loads(cli("sessions", "--json").stdout)["sessions"]
     assert Path(session["cwd"]).name == "retinue"
     assert [run["status"] for run in found["results"]] == ["completed"] * 5

@@ -104,9 +104,9 @@ def test_summary_in_the_list_equals_that_of_the_command(name):
     ("path", "command"), [(" ".join(path), command) for path, command in every_command(root) if path]
 )
 def test_help_of_every_command_fits_eighty_columns(cli, path, command):
-    result = cli(*path.split(), "--help")
+    result = cli(*path.split(), "--help", COLUMNS="80")
     assert result.exit_code == 0
-    assert max(map(len, result.stdout.splitlines())) <= 100
+    assert max(map(len, result.stdout.splitlines())) <= 80
     assert "Examples:" in result.stdout
     assert command.help
     assert command.get_short_help_str(limit=200).endswith(".")

@@ -606,3 +606,12 @@ def test_sandboxed_run_reports_its_sandbox_on_stderr(cli):
 def test_unconfined_run_has_no_line_about_confinement(cli):
     done = cli("run", "explorer", "Where?", "--engine", "offline")
     assert "sandbox" not in done.stderr + cli("sessions", "show", "last").stdout
+
+
+def test_unknown_session_is_refused_with_the_command_that_lists_sessions(cli):
+    done = cli("run", "explorer", "x", "--session", "0123abcd", *SCRIPTED)
+    assert done.exit_code == 2
+    assert done.stderr.splitlines() == [
+        'error: Cannot resume: session "0123abcd" not found. The ID is incorrect, or the session was deleted.',
+        "tip: `retinue sessions list` shows the existing sessions.",
+    ]

@@ -23,6 +23,7 @@ from tests.docs.pages import PAGES, ROOT, PageReader, anchors, blocks, commands,
 from tests.support.model_server import ModelServer, ScriptedTurn
 from tests.support.model_server.request import ChatRequest
 from tests.test_layers import LAYERS
+from tests.test_vocabulary import MESSAGE_WORDS
 
 from retinue.agents.search_paths import PROJECT_FOLDERS, SearchPaths
 from retinue.cli.json_output import result_json
@@ -157,9 +158,9 @@ def test_runnable_commands_are_not_in_text_blocks(page):
             assert commands(block), str(block)
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_prose_is_plain_english(page):
-    found = FIGURES_OF_SPEECH.findall(prose(page))
+    found = [each[0] for words in (FIGURES_OF_SPEECH, MESSAGE_WORDS) for each in words.finditer(prose(page))]
     assert found == []
 
 

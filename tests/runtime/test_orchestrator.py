@@ -346,7 +346,7 @@ async def test_a_resumed_session_keeps_its_id_and_gets_its_history(scratch_home)
     ("sessions", "code", "message"),
     [
         (["0123456789abcdef"], ErrorCode.SESSION_NOT_FOUND,
-         'Cannot resume: session "0123456789abcdef" not found. The session may have expired or the ID is incorrect.'),
+         'Cannot resume: session "0123456789abcdef" not found. The ID is incorrect, or the session was deleted.'),
         (["{known}", "{known}"], ErrorCode.CONFLICT, 'Cannot resume: session "{known}" is named by 2 tasks of this call.'),
     ],
 )  # fmt: skip

@@ -138,7 +138,7 @@ async def test_unknown_session_is_refused_instead_of_started_anew(open_host, ses
         result = await continue_session(host, session)
         assert await host.retinue.sessions() == []
     message = (
-        f'Cannot resume: session "{session}" not found. The session may have expired or the ID is incorrect.{AFRESH}'
+        f'Cannot resume: session "{session}" not found. The ID is incorrect, or the session was deleted.{AFRESH}'
     )
     assert result.as_json() == refusal("session_not_found", message)
 

@@ -240,6 +240,8 @@ def failure_hints(failure: Failure, retinue: Retinue) -> Iterator[str]:
         near := retinue.roster().suggest_name(str(failure.detail.get("agent", "")))
     ):
         yield f"Did you mean {near}?"
+    if failure.code is ErrorCode.SESSION_NOT_FOUND:
+        yield "`retinue sessions list` shows the existing sessions."
     if failure.code is ErrorCode.UNKNOWN_ENGINE:
         asked = retinue.settings("single").settings.engine
         yield suggest_spelling(asked, ["auto", *retinue.engines]).strip() or "`retinue doctor` lists the engines."

@@ -118,10 +118,8 @@ def busy_session(name: str) -> Failure:
 
 
 def session_not_found_error(name: str) -> RefusedError:
-    return refuse(
-        ErrorCode.SESSION_NOT_FOUND,
-        f'Cannot resume: session "{name}" not found. The session may have expired or the ID is incorrect.',
-    )
+    message = f'Cannot resume: session "{name}" not found. The ID is incorrect, or the session was deleted.'
+    return RefusedError(Failure(ErrorCode.SESSION_NOT_FOUND, message, None, {"session": name}))
 
 
 def validate_session_scope(session: SessionSummary | None, task: Task, cwd: str) -> None:

@@ -65,15 +65,17 @@ def demo(ctx: click.Context, cwd: str | None, as_json: bool, quiet: bool) -> Non
     """Run five agents in this directory, without a key or network.
 
     The built-in agents search and read the files of this directory in parallel, on the offline engine (rules, not a
-    language model). Their sessions are kept.
+    language model). A directory without source files is replaced by Retinue's own. Their sessions are kept.
     """
-    folder = _choose_folder(Path(cwd) if cwd else Path.cwd())
+    here = Path(cwd) if cwd else Path.cwd()
+    folder = _choose_folder(here)
     options = RunOptions(engine=ENGINE, cwd=str(folder), as_json=as_json, quiet=quiet)
     questions = RETINUE_QUESTIONS if _is_retinue_checkout(folder) else GENERAL_QUESTIONS
     plan = Plan(tasks=tuple(Task(agent=agent, prompt=task) for agent, task in questions), mode=Mode.PARALLEL)
     if not quiet:
         place = to_one_line(str(folder), MAX_COLUMNS)
-        click.secho(f"Five agents search {place}, with rules instead of a language model.\n", err=True, bold=True)
+        what = place if folder.samefile(here) else f"the source of Retinue, as this directory has none ({place})"
+        click.secho(f"Five agents search {what}, with rules instead of a language model.\n", err=True, bold=True)
     retinue = make_retinue(options)
     results = run_plan(retinue, plan, TOOLSET, options, asks_for_trust=False)
     if as_json:

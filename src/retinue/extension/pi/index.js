@@ -1,7 +1,7 @@
 // Retinue inside pi: registers the tools of a toolset, sends calls to Retinue, draws the runs of its agents.
 //
 // Wiring, no logic: which tools there are, what they answer and what is drawn is decided in Python. Plain JavaScript:
-// pi loads it as it stands. `retinue install pi` writes the file that loads it, with the command and the toolset.
+// pi loads it without a build step. `retinue install pi` writes the file that loads it, with the command and the toolset.
 
 import { openBridge } from "./bridge.js";
 import { drawCall, drawResult } from "./drawing.js";
@@ -47,7 +47,7 @@ export default function retinue(pi, settings = {}) {
     }
   }
 
-  // Activates the tools that may be used and deactivates the others; tools that the user switched off stay off.
+  // Activates the tools that may be used and deactivates the others; tools that the user turned off stay off.
   function setAvailable(names) {
     const active = pi.getActiveTools();
     const removed = active.filter((name) => registered.has(name) && !names.has(name));

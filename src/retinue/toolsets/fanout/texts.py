@@ -16,6 +16,7 @@ from retinue.runtime.orchestrator import Orchestrator
 from retinue.toolsets.base import add_skipped_file
 
 NO_PROFILES = "No subagent profiles found. Add .md files to ~/.pi/agent/agent-profiles/ or .pi/agent-profiles/."
+SESSION_NOT_FOUND_TEXT = '{} "{}" not found. The session may have expired or the ID is incorrect.'
 SPAWN_FAILED_TEXT = "Failed to spawn sub-agent process"
 NO_ENGINE_REASON = "no_engine"
 """The reason of a failure before any process was tried: its own message has the advice."""
@@ -54,6 +55,8 @@ class FanoutTexts:
                 return add_skipped_file(failure, unknown)
             case ErrorCode.SPAWN_FAILED if failure.reason != NO_ENGINE_REASON:
                 return f"{SPAWN_FAILED_TEXT}: {failure.message}"
+            case ErrorCode.SESSION_NOT_FOUND if name := failure.detail.get("session"):
+                return SESSION_NOT_FOUND_TEXT.format("Cannot resume: session", name)
             case ErrorCode.CONFLICT if text := CONFLICT_TEXTS.get(failure.reason or ""):
                 return f'Profile "{agent}" {text}'
             case _:

@@ -19,7 +19,7 @@ from retinue.runtime.orchestrator import Orchestrator
 from retinue.sessions.store import SessionState, SessionSummary
 from retinue.toolsets import inputs
 from retinue.toolsets.base import OnPartialResult, OrchestratedToolset, RunTool, ToolDefinition, ToolResult
-from retinue.toolsets.fanout.texts import NO_PROFILES, FanoutTexts
+from retinue.toolsets.fanout.texts import NO_PROFILES, SESSION_NOT_FOUND_TEXT, FanoutTexts
 from retinue.toolsets.fanout.windows import COMPLETED, ERROR, MAX_NAME_CHARS, RUNNING, SHOWN_ID_LENGTH, LiveWindows
 from retinue.toolsets.inputs import (
     CHOICE_FIELDS,
@@ -245,7 +245,7 @@ class FanoutToolset(OrchestratedToolset):
         """
         found = await self._orchestrator.find_session(name)
         if found is None:
-            message = f'Session "{name}" not found. The session may have expired or the ID is incorrect.'
+            message = SESSION_NOT_FOUND_TEXT.format("Session", name)
             raise refuse(ErrorCode.SESSION_NOT_FOUND, message)
         return found
 
