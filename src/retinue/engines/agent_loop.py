@@ -50,7 +50,16 @@ from retinue.support.tasks import BackgroundTasks
 if TYPE_CHECKING:
     from retinue.engines.compaction import Compactor
 
-OnDelta = Callable[[TextDelta | ThinkingDelta | Notice], Awaitable[None]]
+
+class ReplyStarted(Struct, frozen=True):
+    """The provider has accepted a request and starts to reply."""
+
+    read_usage: Callable[[], Usage]
+    """Returns the usage that the provider has stated so far."""
+
+
+ModelOutput = TextDelta | ThinkingDelta | Notice | ReplyStarted
+OnDelta = Callable[[ModelOutput], Awaitable[None]]
 """Receives the deltas of a model while it writes, and notices about it. Awaiting it is a checkpoint."""
 
 MAX_INVALID_MESSAGES = 3
@@ -66,6 +75,11 @@ BUDGET_WAIT = "The next request waits: other runs have reserved the remainder of
 BUDGET_WAIT_END = "The request that waited for a budget is sent."
 USAGE_ESTIMATED = "{model} states no usage: its tokens are estimated for the budget of the run."
 RESULT_LEFT_OUT = "[Left out: the result does not fit what is left of the budget of the run.]"
+CANCELLED_ESTIMATED = (
+    "The reply of {model} was cancelled before its usage was stated in full: its tokens are estimated."
+)
+COST_TIMEOUT = 1.0
+"""Seconds that the end of a cancelled run waits for the price of its last request."""
 CALL_STOPPED = "Cancelled: the time of the run is nearly over; the remaining time is reserved for the answer."
 NO_ROOM_ERROR = "The conversation exceeds the model's context window and cannot be shortened further. {error}"
 INVALID_CALLS_ERROR = f"The model sent {MAX_INVALID_MESSAGES} messages in a row with invalid JSON in its tool calls."
@@ -215,7 +229,7 @@ class _Conversation:
             if self._compactor:
                 await self._compactor.make_room(self._request, self._messages, self._task)
             async with self._reserver.reserve(self._measure) as grant:
-                reply = await self._model.reply(await self._next_request(grant), self._emit)
+                reply = await self._request_reply(await self._next_request(grant))
                 if not reply.is_overflow:
                     for event in self._add_reply(await self._count_usage(reply)):
                         await self._emit(event)
@@ -227,6 +241,28 @@ class _Conversation:
                 await self._emit(event)
             if is_final:
                 return self._last_calls
+
+    async def _request_reply(self, request: ModelRequest) -> ModelReply:
+        """Return the reply; if it is cancelled, emit the usage of what arrived, as far as that is known."""
+        reply = PartialReply(self._emit)
+        try:
+            return await self._model.reply(request, reply.receive)
+        except anyio.get_cancelled_exc_class():
+            if reply.started and self._compactor:
+                await self._emit_cancelled(reply, self._compactor.estimate(request))
+            raise
+
+    async def _emit_cancelled(self, reply: PartialReply, request_tokens: int) -> None:
+        usage, is_estimated = reply.count_usage(request_tokens)
+        name = self._model.name
+        with anyio.CancelScope(shield=True):
+            if isinstance(self._model, PricedModel):
+                with anyio.move_on_after(COST_TIMEOUT):
+                    usage = await self._model.add_cost(usage)
+            if is_estimated:
+                await self._emit(Notice("usage_estimated", CANCELLED_ESTIMATED.format(model=name)))
+            usage = msgspec.structs.replace(usage, turns=1)
+            await self._emit(MessageEnded(stop_reason="aborted", model=name, usage=usage))
 
     async def _count_usage(self, reply: ModelReply) -> ModelReply:
         """Return the reply with the usage that its budgets count, estimated where a server states none."""
@@ -378,6 +414,43 @@ class _PendingCall:
         if self._error:
             raise self._error
         return self._outcome
+
+
+class PartialReply:
+    """A reply while it arrives."""
+
+    def __init__(self, emit: Emit) -> None:
+        self.started: ReplyStarted | None = None
+        self._emit = emit
+        self._chars = 0
+
+    async def receive(self, output: ModelOutput) -> None:
+        if isinstance(output, ReplyStarted):
+            self.started, self._chars = output, 0
+            return
+        if not isinstance(output, Notice):
+            self._chars += len(output.text)
+        await self._emit(output)
+
+    def count_usage(self, request_tokens: int) -> tuple[Usage, bool]:
+        """Return the usage so far, and whether part of it is estimated: what the provider has not stated."""
+        from retinue.engines.compaction import BYTES_PER_TOKEN
+
+        stated = self.started.read_usage() if self.started else Usage()
+        has_input = stated.input + stated.cache_read + stated.cache_write > 0
+        output = max(stated.output, self._chars // BYTES_PER_TOKEN)
+        counted = msgspec.structs.replace(
+            stated, input=stated.input if has_input else request_tokens, output=output, cost=None
+        )
+        return counted, not has_input or output > stated.output
+
+
+@runtime_checkable
+class PricedModel(Protocol):
+    """A model whose usage has a price."""
+
+    async def add_cost(self, usage: Usage) -> Usage:
+        """Return the usage with its cost in dollars, unless that cannot be known."""
 
 
 @runtime_checkable

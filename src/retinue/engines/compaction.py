@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.agent_loop import ChatModel, ModelReply, ModelRequest, RequestReserver
+from retinue.engines.agent_loop import ChatModel, ModelOutput, ModelReply, ModelRequest, RequestReserver
 from retinue.engines.base import Emit, EngineError
 from retinue.model.errors import ErrorCode
-from retinue.model.events import MessageEnded, Notice, TextDelta, ThinkingDelta
+from retinue.model.events import MessageEnded, Notice
 from retinue.model.results import Usage
 from retinue.model.runs import Compaction, Message, RequestBudget, apply_compaction, find_turn
 from retinue.output.truncate import format_size, take_first_bytes
@@ -199,7 +199,7 @@ class Compactor:
             await self._emit(MessageEnded(stop_reason="stop", model=reply.model or self._model.name, usage=usage))
         return reply
 
-    async def _pass_notices(self, event: TextDelta | ThinkingDelta | Notice) -> None:
+    async def _pass_notices(self, event: ModelOutput) -> None:
         """Emit notices, such as those of retries; the summary itself is no part of the agent's answer."""
         if isinstance(event, Notice):
             await self._emit(event)

@@ -321,6 +321,8 @@ class AnswerCollector:
     def _observe_message_end(self, event: MessageEnded) -> None:
         self._usage += event.turn
         self._model = event.model or self._model
+        if event.stop_reason == "aborted" and self.stop_reason == "stop" and not self._current_text():
+            return  # nothing of it arrived: the answer before it is the last one
         self.stop_reason = event.stop_reason
         self.provider_error = event.error if event.stop_reason == "error" else None
         text = self._draft.text() if event.stop_reason == "tool_use" else self._current_text()

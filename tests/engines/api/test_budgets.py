@@ -16,6 +16,7 @@ from retinue.engines.api.pricing import compute_cost
 from retinue.engines.api.wire import DEFAULT_MAX_TOKENS
 from retinue.guards.reservations import MIN_OUTPUT
 from retinue.model.errors import ErrorCode
+from retinue.model.events import RunEnded, TextDelta
 from retinue.model.results import AnswerStatus, RunResult, Usage
 from retinue.model.tasks import Plan, Task
 
@@ -156,6 +157,35 @@ async def test_cancelled_run_gives_back_its_request(model, scratch_home):
             finally:
                 assert reserved_requests(retinue) == 0
     assert scope.cancelled_caught
+
+
+async def test_tokens_of_a_request_cancelled_in_mid_stream_are_counted(model, scratch_home):
+    results = []
+    async with (
+        open_retinue([ScriptedTurn(text="word " * 400, tps=50)], scratch_home, model) as (retinue, _),
+        retinue.events() as watcher,
+        anyio.create_task_group() as group,
+    ):
+
+        async def run() -> None:
+            results.append(await retinue.run("plain", "Go."))
+
+        group.start_soon(run)
+        async for record in watcher:
+            if isinstance(record.event, TextDelta):
+                retinue.stop(record.origin.run)
+            elif isinstance(record.event, RunEnded):
+                break
+        (conversation,) = retinue._orchestrator.budgets._conversations.values()
+    (result,) = results
+    assert result.failure
+    assert result.failure.code is ErrorCode.ABORTED
+    assert (result.answer, result.usage.turns) == (AnswerStatus.PARTIAL, 1)
+    assert result.usage.input > 0
+    assert conversation.budget.total_usage == result.usage
+    estimated = [notice for notice in result.actual.notices if "cancelled before its usage was stated" in notice]
+    states_it_at_the_end = {MODELS["openai-chat"], MODELS["openai-responses"]}
+    assert bool(estimated) is (model in states_it_at_the_end)
 
 
 async def test_failed_request_gives_back_its_part(model, scratch_home):

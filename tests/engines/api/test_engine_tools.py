@@ -52,11 +52,12 @@ async def test_commands_of_bash_see_no_key_and_end_with_the_run(tmp_path):
 
 
 @pytest.mark.process
-async def test_command_of_bash_that_exceeds_a_limit_ends_the_run(tmp_path):
-    command = {"command": "for i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait"}
-    async with open_provider(
-        [ScriptedTurn(tool="bash", args=command), ScriptedTurn(text="Done.")], tmp_path
-    ) as provider:
+@pytest.mark.parametrize(
+    "commands", [("for i in 1 2 3 4 5 6 7 8; do sleep 60 & done; wait",), ("sleep 60 & wait",) * 3]
+)
+async def test_commands_of_bash_that_exceed_a_limit_together_end_the_run(commands, tmp_path):
+    calls = tuple(ScriptedCall(tool="bash", args={"command": command}) for command in commands)
+    async with open_provider([ScriptedTurn(tools=calls), ScriptedTurn(text="Done.")], tmp_path) as provider:
         with pytest.raises(EngineError) as caught:
             await provider.run(
                 MODELS["anthropic"],

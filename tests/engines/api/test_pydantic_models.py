@@ -21,6 +21,7 @@ from pydantic_ai.providers import infer_provider_class
 from tests.engines.api.conftest import open_engine
 
 from retinue.composition import available_engines
+from retinue.engines.agent_loop import ModelOutput
 from retinue.engines.agent_loop import ModelRequest as LoopRequest
 from retinue.engines.api.extra_providers import EXTRA_PROVIDERS
 from retinue.engines.api.pricing import PriceList
@@ -228,10 +229,10 @@ async def test_options_of_a_request_become_settings():
 
 
 async def test_effort_of_a_model_without_thinking_is_reported_once():
-    script, events = FunctionScript([Turn(text="Done.")]), list[Event]()
+    script, events = FunctionScript([Turn(text="Done.")]), list[ModelOutput]()
     request = LoopRequest("", [Message(role="user", text="Go.")])
 
-    async def on_delta(event: Event) -> None:
+    async def on_delta(event: ModelOutput) -> None:
         events.append(event)
 
     async with anyio.create_task_group() as group:

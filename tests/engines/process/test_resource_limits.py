@@ -1,8 +1,10 @@
 """A run whose processes use more than they may ends while they do."""
 
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from shutil import which
 from tempfile import TemporaryDirectory
 
@@ -11,9 +13,13 @@ from msgspec import structs
 from tests.support.processes import Watched, read_all, read_lines, shell
 
 from retinue.engines.base import EngineError
+from retinue.engines.process import cgroups
+from retinue.engines.process.cgroups import ControlGroup
 from retinue.engines.process.child import open_child
 from retinue.engines.process.command import StdinMode
+from retinue.engines.process.pipes import ChildStreams
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
+from retinue.engines.process.watchdog import SpawnRequest, Watchdog, WatchdogChild
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.results import ProcessEnd
 from retinue.support.processes import list_processes, read_proc_file
@@ -154,6 +160,143 @@ async def test_child_within_its_limits_is_not_disturbed(kind):
         await read_lines(process, 1)
         await process.send(b"go\n")
         assert await process.wait() == ProcessEnd(code=3)
+
+
+@LINUX
+async def test_children_of_one_run_are_limited_together(kind):
+    hold = structs.replace(shell("sleep 60 & echo up; wait"), run="r1", limits={"max_processes": 3})
+    async with (
+        ProcessSupervisor(max_containment=kind) as supervisor,
+        open_child(structs.replace(hold, run="r2"), supervisor) as other,
+        open_child(hold, supervisor) as first,
+    ):
+        await read_lines(other, 1)
+        await read_lines(first, 1)
+        with pytest.raises(EngineError) as caught:
+            async with open_child(hold, supervisor) as second:
+                await second.wait()
+        assert caught.value.failure.detail == {"limit": "max_processes", "used": 4}
+        with pytest.raises(EngineError) as caught:
+            await first.wait()
+        assert caught.value.failure.reason == "resource_limit"
+        assert await other.count_descendants() == 1
+
+
+# -- control groups with controllers. The kernel's part is played by the test: no test machine must have them --------
+
+
+GROUP_FILES = {
+    "cgroup.procs": "",
+    "memory.max": "max",
+    "memory.oom.group": "0",
+    "memory.events": "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\noom_group_kill 0\n",
+    "memory.peak": "0",
+    "pids.max": "max",
+    "pids.events": "max 0\n",
+}
+
+
+@pytest.fixture
+def group(tmp_path):
+    """Return a folder with the files of a control group with controllers."""
+    for name, text in GROUP_FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@asynccontextmanager
+async def start_in_group(group: Path, **limits: int) -> AsyncIterator[WatchdogChild]:
+    """Start a shell with limits in a group, which it cannot enter, and stop its watchdog at the end."""
+    watchdog, streams = Watchdog(None, {}), ChildStreams(StdinMode.PIPE)
+    request = SpawnRequest(
+        argv=("sh", "-c", "read x"),
+        cwd="/",
+        environ={"PATH": os.defpath},
+        cgroup=group,
+        sandbox=None,
+        limits=limits,
+        run="",
+        pass_fds=(),
+    )
+    child = await watchdog.spawn(request, streams)
+    try:
+        yield child
+    finally:
+        child.release()
+        streams.close()
+        await watchdog.stop()
+
+
+@pytest.mark.parametrize(
+    ("limit", "files"),
+    [
+        ("max_memory_bytes", {"memory.max": "50000000", "memory.oom.group": "1", "pids.max": "max"}),
+        ("max_processes", {"memory.max": "max", "pids.max": "50000000"}),
+    ],
+)
+async def test_limits_are_written_to_a_control_group_with_controllers(group, limit, files):
+    async with start_in_group(group, **{limit: 50_000_000}):
+        assert {name: (group / name).read_text() for name in files} == files
+
+
+async def test_kill_by_the_kernel_for_memory_is_reported_before_the_exit(group):
+    async with start_in_group(group, max_memory_bytes=50_000_000) as child:
+        (group / "memory.peak").write_text("50003968\n")
+        (group / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 1\n")
+        os.kill(child.pid, signal.SIGKILL)
+        assert (await child.wait_exit(), child.exceeded) == (ProcessEnd(signal=9), ("max_memory_bytes", 50_003_968))
+
+
+async def test_refused_fork_ends_the_processes_of_the_run(group):
+    async with start_in_group(group, max_processes=40) as child:
+        (group / "pids.events").write_text("max 1\n")
+        assert (await child.wait_exit(), child.exceeded) == (ProcessEnd(signal=9), ("max_processes", 40))
+
+
+async def test_kill_without_an_event_of_the_group_is_no_limit(group):
+    async with start_in_group(group, max_memory_bytes=50_000_000) as child:
+        os.kill(child.pid, signal.SIGKILL)
+        assert (await child.wait_exit(), child.exceeded) == (ProcessEnd(signal=9), None)
+
+
+@pytest.mark.parametrize(
+    ("own", "above", "expected"),
+    [
+        ("memory pids", "", "own"),
+        ("", "cpu memory pids", "above"),
+        ("cpu", "cpu", "own"),
+        (None, None, "own"),
+    ],
+)
+def test_base_of_control_groups_is_one_with_controllers(tmp_path, monkeypatch, own, above, expected):
+    folders = {"above": tmp_path, "own": tmp_path / "own"}
+    folders["own"].mkdir()
+    for name, text in (("own", own), ("above", above)):
+        if text is not None:
+            (folders[name] / "cgroup.subtree_control").write_text(text)
+    monkeypatch.setattr(cgroups, "is_delegated", lambda _folder: True)
+    assert cgroups.find_base_cgroup(folders["own"]) == folders[expected]
+
+
+def test_group_above_is_used_only_if_it_is_delegated(tmp_path):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "cgroup.subtree_control").write_text("memory pids")
+    (tmp_path / "cgroup.procs").touch()
+    assert cgroups.find_base_cgroup(tmp_path / "own") == tmp_path / "own"
+    try:
+        os.setxattr(tmp_path, "user.delegate", b"1")
+    except OSError:
+        return  # this file system has no attributes
+    assert cgroups.find_base_cgroup(tmp_path / "own") == tmp_path
+
+
+def test_controllers_are_enabled_for_the_groups_below(tmp_path):
+    group = ControlGroup(tmp_path / "group")
+    group.enable_controllers()
+    for name, text in (("cgroup.controllers", "cpu memory pids"), ("cgroup.subtree_control", "")):
+        (group.folder / name).write_text(text)
+    group.enable_controllers()
+    assert (group.folder / "cgroup.subtree_control").read_text() == "+memory +pids"
 
 
 async def test_answer_given_before_a_limit_was_exceeded_is_kept():

@@ -148,6 +148,10 @@ class AnthropicReader:
         """The pieces of the texts and arguments of each block, joined when the stream has ended."""
         self._is_ended = False
 
+    @property
+    def usage(self) -> Usage:
+        return self._reply.usage
+
     def read(self, event: JsonObject) -> Iterable[Delta]:
         index = get_index(event.get("index"))
         match event.get("type"):

@@ -127,6 +127,7 @@ class ApiEngine:
             open_supervisor=self._open_supervisor,
             sandbox=spec.sandbox,
             limits=process_limits(spec.limits),
+            run=spec.run,
             on_usage=usage_reporter(emit),
         )
 

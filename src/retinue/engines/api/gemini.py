@@ -118,6 +118,10 @@ class GeminiReader:
         """Number of the current run of text or thought parts, which are one block."""
         self._kind = ""
 
+    @property
+    def usage(self) -> Usage:
+        return self._reply.usage
+
     def read(self, event: JsonObject) -> Iterable[Delta]:
         if error := event.get("error"):
             raise ProviderStreamError(describe_error(error))

@@ -15,7 +15,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec import Struct
 
-from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
+from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta, ReplyStarted
 from retinue.engines.api.openai_chat import describe_error
 from retinue.engines.api.pricing import PriceList
 from retinue.engines.api.retries import (
@@ -34,6 +34,7 @@ from retinue.engines.api.wire import (
     get_object,
 )
 from retinue.model.events import Notice
+from retinue.model.results import Usage
 from retinue.model.runs import Secret
 
 if TYPE_CHECKING:
@@ -90,6 +91,9 @@ class ApiModel:
 
     async def find_prices(self, input_tokens: int) -> tuple[float, float]:
         return await self._prices.find_token_prices(self._endpoint.provider, self._options.model, input_tokens)
+
+    async def add_cost(self, usage: Usage) -> Usage:
+        return await self._prices.add_cost(usage, self._endpoint.provider, self._options.model)
 
     async def reply(self, request: ModelRequest, on_event: OnDelta) -> ModelReply:
         """Return the next message; a provider's failure is a reply with stop reason `error`."""
@@ -163,6 +167,7 @@ class ApiModel:
         async with aclosing(await self._client.send(self._build_request(body), stream=True)) as response:
             await _check_response(response)
             self._prices.start_loading()
+            await on_delta(ReplyStarted(lambda: reader.usage))
             with _explain_document(response):
                 async with aclosing(response.aiter_raw()) as chunks:
                     async for chunk in chunks:
@@ -172,10 +177,8 @@ class ApiModel:
                         await anyio.lowlevel.checkpoint()
                 await _pass_on_deltas(events.finish(), reader, on_delta)
                 reply = reader.finish()
-        provider = self._endpoint.provider
-        usage = await self._prices.add_cost(reply.usage, provider, self._options.model)
-        model = f"{provider}/{reply.model}" if reply.model else None
-        return msgspec.structs.replace(reply, model=model, usage=usage)
+        model = f"{self._endpoint.provider}/{reply.model}" if reply.model else None
+        return msgspec.structs.replace(reply, model=model, usage=await self.add_cost(reply.usage))
 
     def _build_request(self, body: bytes) -> httpx2.Request:
         endpoint = self._endpoint

@@ -155,6 +155,10 @@ class ChatReader:
         self._has_calls = False
         self._refusal: list[str] = []
 
+    @property
+    def usage(self) -> Usage:
+        return self._reply.usage
+
     def read(self, event: JsonObject) -> Iterable[Delta]:
         if error := event.get("error"):
             raise ProviderStreamError(describe_error(error))

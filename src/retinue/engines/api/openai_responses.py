@@ -109,6 +109,10 @@ class ResponsesReader:
         self._has_calls = False
         self._refusal = ""
 
+    @property
+    def usage(self) -> Usage:
+        return self._reply.usage
+
     def read(self, event: JsonObject) -> Iterable[Delta]:
         kind, index = get_text(event.get("type")), get_index(event.get("output_index"))
         match kind:

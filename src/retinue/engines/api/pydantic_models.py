@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta
+from retinue.engines.agent_loop import ModelReply, ModelRequest, OnDelta, ReplyStarted
 from retinue.engines.api.connections import HttpClients
 from retinue.engines.api.extra_providers import EXTRA_WIRE, INSTALL_HINT
 from retinue.engines.api.openai_chat import CONTENT_FILTER, describe_error
@@ -75,6 +75,9 @@ class PydanticModel:
     async def find_prices(self, input_tokens: int) -> tuple[float, float]:
         return await self._prices.find_token_prices(self._provider, self._options.model, input_tokens)
 
+    async def add_cost(self, usage: Usage) -> Usage:
+        return await self._prices.add_cost(usage, self._provider, self._options.model)
+
     async def reply(self, request: ModelRequest, on_delta: OnDelta) -> ModelReply:
         """Return the next message; a provider's failure is a reply with stop reason `error`."""
         effort = self._options.effort
@@ -101,6 +104,7 @@ class PydanticModel:
                 self._model, messages, model_settings=settings, model_request_parameters=parameters
             ) as stream:
                 self._prices.start_loading()
+                await on_delta(ReplyStarted(lambda: _decode_usage(stream.get())))
                 async with aclosing(aiter(stream)) as events:  # type: ignore[type-var]  # it is a generator
                     async for event in events:
                         delta, received = _read_event(event)
@@ -122,9 +126,8 @@ class PydanticModel:
         if response.state != "complete":
             raise ProviderStreamError(f"The stream ended without a stop reason: {response.state}")
         reply = decode_response(response)
-        usage = await self._prices.add_cost(reply.usage, self._provider, self._options.model)
         model = f"{self._provider}/{reply.model}" if reply.model else None
-        return msgspec.structs.replace(reply, model=model, usage=usage)
+        return msgspec.structs.replace(reply, model=model, usage=await self.add_cost(reply.usage))
 
     def _encode_settings(self, request: ModelRequest) -> ModelSettings:
         # Retries are ours: the wait is an event, and cancellation ends it.

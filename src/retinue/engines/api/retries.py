@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from retinue.engines.agent_loop import ModelReply, OnDelta
+from retinue.engines.agent_loop import ModelOutput, ModelReply, OnDelta, ReplyStarted
 from retinue.engines.api.wire import ProviderStreamError
-from retinue.model.events import Notice, TextDelta, ThinkingDelta
+from retinue.model.events import Notice
 from retinue.output.untrusted_text import strip_control_characters
 
 MAX_TRIES = 3
@@ -55,9 +55,9 @@ async def reply_with_retries(
         tries += 1
         has_output = False
 
-        async def pass_on(event: TextDelta | ThinkingDelta | Notice) -> None:
+        async def pass_on(event: ModelOutput) -> None:
             nonlocal has_output
-            has_output = True
+            has_output = has_output or not isinstance(event, ReplyStarted)
             await on_delta(event)
 
         try:

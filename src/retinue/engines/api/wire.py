@@ -43,6 +43,10 @@ class ModelOptions(Struct, frozen=True, kw_only=True):
 class StreamReader(Protocol):
     """Parser for the stream of one reply."""
 
+    @property
+    def usage(self) -> Usage:
+        """The usage that the provider has stated so far."""
+
     def read(self, event: JsonObject) -> Iterable[Delta]:
         """Take in one event of the stream and return the deltas in it.
 

@@ -14,12 +14,13 @@ import anyio
 
 CGROUP_MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
 """Mount points of version 2: alone, or beside version 1."""
+CONTROLLERS_ON = "+memory +pids"
 REMOVE_INTERVALS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032)
 """Seconds in which the kernel releases processes that have ended."""
 
 
 class ControlGroup:
-    """One control group, without controllers: it holds processes together and limits nothing."""
+    """One control group. It holds processes together; the watchdog limits what they use, where it has controllers."""
 
     def __init__(self, folder: Path) -> None:
         """Create the group.
@@ -29,6 +30,12 @@ class ControlGroup:
         """
         folder.mkdir()
         self.folder = folder
+
+    def enable_controllers(self) -> None:
+        """Let the groups below have limits, if this one has controllers. It must contain no process itself."""
+        if not has_controllers(self.folder / "cgroup.controllers"):
+            return
+        _write(self.folder / "cgroup.subtree_control", CONTROLLERS_ON)
 
     def list_pids(self) -> set[int]:
         """Return the live processes in the group and in the groups below it.
@@ -79,6 +86,36 @@ def find_own_cgroup() -> Path | str:
     if not (os.access(folder, os.W_OK) and os.access(folder / "cgroup.procs", os.W_OK)):
         return f"{folder} is not writable"
     return folder
+
+
+def find_base_cgroup(own: Path) -> Path:
+    """Return the group to create groups below: one with controllers, if there is one that is delegated to this user.
+
+    It is the group of this process, or the one above it if the service manager has delegated that: nothing that is
+    started below it escapes limits of a group above.
+    """
+    above = own.parent
+    if has_controllers(own / "cgroup.subtree_control") or not is_delegated(above):
+        return own
+    if not has_controllers(above / "cgroup.subtree_control"):
+        _write(above / "cgroup.subtree_control", CONTROLLERS_ON)
+    return above if has_controllers(above / "cgroup.subtree_control") else own
+
+
+def has_controllers(file: Path) -> bool:
+    """Return whether the file of a control group names the controllers that limit memory and processes."""
+    try:
+        return set(file.read_text(encoding="ascii").split()) >= {"memory", "pids"}
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def is_delegated(folder: Path) -> bool:
+    """Return whether systemd has delegated a group (`Delegate=`, `DelegateSubgroup=`) and this user may use it."""
+    try:
+        return os.getxattr(folder, "user.delegate") == b"1" and os.access(folder / "cgroup.procs", os.W_OK)
+    except (AttributeError, OSError):
+        return False
 
 
 def _raise_unless_removed(error: OSError) -> None:

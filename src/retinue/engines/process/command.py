@@ -31,5 +31,7 @@ class ChildCommand(Struct, frozen=True, kw_only=True):
     """JSON object for `landlock.apply_sandbox`, called in the child immediately before it becomes the program."""
     limits: Mapping[str, int] = {}
     """Limits on what its processes use together, by name: `max_memory_bytes`, `max_processes`, `max_disk_bytes`."""
+    run: str = ""
+    """The limits are for all commands of one run together; empty: for this command alone."""
     pass_fds: tuple[int, ...] = ()
     """Descriptors that the child inherits under the same numbers. The caller closes them."""

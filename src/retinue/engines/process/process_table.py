@@ -76,3 +76,18 @@ def read_file(path: str) -> bytes:
             return file.readall()
     except OSError:
         return b""
+
+
+def write_file(path: str, text: str) -> bool:
+    """Write to a file of the kernel that exists; return whether it accepted the text."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(descriptor, text.encode())
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

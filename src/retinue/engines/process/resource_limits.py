@@ -1,5 +1,8 @@
 """Ends the children of the watchdog that use more than they may. Part of the watchdog: stdlib only, and light.
 
+Limits hold for all children of a run together. The kernel applies them where control groups have controllers for
+memory and processes; in any case they are sampled.
+
 A child's processes are found by their parents and sessions, by control group, and by a tag: each child is started
 with a value of its own for a resource limit that the kernel does not apply. Whatever descends from it inherits the
 value, so that an orphan with another session and a cleared environment still shows where it comes from. An orphan
@@ -32,7 +35,9 @@ if TYPE_CHECKING:
         read_file,
         read_table,
         signal_processes,
+        write_file,
     )
+    from retinue.engines.process.watchdog_main import Request
 
     class LimitedChild(Protocol):
         """A child of the watchdog."""
@@ -53,6 +58,7 @@ else:
         read_file,
         read_table,
         signal_processes,
+        write_file,
     )
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -68,6 +74,11 @@ KILL_TIMEOUT = 5.0
 """Seconds for the processes that a released child has left."""
 MAX_STOP_ROUNDS = 20
 """Scans for new processes before the stopped ones are killed."""
+KERNEL_LIMITS = {
+    "max_memory_bytes": ("memory.max", "memory.events", b"oom_kill", "memory.peak"),
+    "max_processes": ("pids.max", "pids.events", b"max", "pids.peak"),
+}
+"""The files of a control group: the limit, how often it was applied and under which name, and the peak."""
 RLIMIT_LOCKS = 10
 """Not applied since Linux 2.4.25; every process can read it of every other."""
 TAG_BITS = 24
@@ -109,39 +120,58 @@ def read_tag(pid: int) -> int:
 
 
 class LimitedTree:
-    """The processes of one child with limits, remembered by pid and start from one sample to the next."""
+    """The processes of one run with limits, remembered by pid and start from one sample to the next."""
 
-    def __init__(self, child: LimitedChild, tag: int, limits: dict[str, int], cgroup: str) -> None:
-        self.tag = tag
-        self.root = child.pid
-        """0 from its release on: the pid may then be another process."""
+    def __init__(self, run: str, limits: dict[str, int]) -> None:
+        self.run = run
+        self.roots: dict[int, LimitedChild] = {}
+        """The children by pid, each until its release: the pid may then be another process."""
+        self.tags: set[int] = set()
         self.is_exceeded = False
         self.count = 1
         """Processes in the last sample."""
         self.deadline = float("inf")
         """When to give up on processes that do not end."""
-        self._child = child
         self._limits = limits
-        self._cgroup = cgroup
+        self._cgroups: list[str] = []
         self._known: dict[int, bytes] = {}
         self._disk = 0
 
+    def add(self, child: LimitedChild, tag: int, cgroup: str) -> None:
+        self.roots[child.pid] = child
+        self.tags.add(tag)
+        self.deadline = float("inf")
+        if cgroup:
+            self._cgroups.append(cgroup)
+
     def select(self, table: Table, orphans: dict[int, int]) -> set[int]:
         """Return the pids of its processes. `orphans` are the children the watchdog has adopted, with their tags."""
-        found = {self.root, *self._list_cgroup()}
-        found |= {pid for pid, tag in orphans.items() if tag == self.tag}
+        found = {*self.roots, *self._list_cgroups()}
+        found |= {pid for pid, tag in orphans.items() if tag in self.tags}
         found |= {pid for pid, start in self._known.items() if pid in table and table[pid][START] == start}
         found = add_relatives(found & table.keys(), table)
         self._known = {pid: table[pid][START] for pid in found}
         return found
 
     def apply_limits(self, pids: Iterable[int]) -> None:
-        """Report the first limit that these processes exceed together."""
+        """Report the first limit that these processes exceed together, or that the kernel applied."""
+        self.report_kernel_limits()
         used = self._measure(list(pids))
         for name, limit in self._limits.items():
-            if used[name] > limit and not self.is_exceeded:
-                self.is_exceeded = True
-                self._child.report("limit", name, used[name])
+            if used[name] > limit:
+                self._report(name, used[name])
+
+    def report_kernel_limits(self) -> None:
+        """Report a limit that the kernel has applied to a control group of the run."""
+        for cgroup in self._cgroups:
+            for name, used in read_applied_limits(cgroup, self._limits):
+                self._report(name, used)
+
+    def _report(self, name: str, used: int) -> None:
+        if not self.is_exceeded:
+            self.is_exceeded = True
+            for child in self.roots.values():
+                child.report("limit", name, used)
 
     def _measure(self, pids: list[int]) -> dict[str, int]:
         # What a process wrote that is gone counts with the one that waited for it, else in the greatest sum so far.
@@ -150,10 +180,9 @@ class LimitedTree:
         memory = sum(map(_count_memory, pids)) if "max_memory_bytes" in self._limits else 0
         return {"max_processes": len(pids), "max_memory_bytes": memory, "max_disk_bytes": self._disk}
 
-    def _list_cgroup(self) -> list[int]:
-        if not self._cgroup:
-            return []
-        texts = (read_file(folder + "/cgroup.procs") for folder, _, _ in os.walk(self._cgroup))
+    def _list_cgroups(self) -> list[int]:
+        folders = (folder for cgroup in self._cgroups for folder, _, _ in os.walk(cgroup))
+        texts = (read_file(folder + "/cgroup.procs") for folder in folders)
         return [int(word) for text in texts for word in text.split()]
 
 
@@ -165,14 +194,25 @@ class ResourceMonitor:
         self._trees: list[LimitedTree] = []
         self._next_sample = 0.0
 
-    def add(self, tree: LimitedTree) -> None:
-        self._trees.append(tree)
+    def add(self, child: LimitedChild, tag: int, request: Request) -> None:
+        """Limit the child, together with the other children of its run."""
+        run = request["run"] or str(child.pid)
+        tree = next((tree for tree in self._trees if tree.run == run and not tree.is_exceeded), None)
+        if tree is None:
+            tree = LimitedTree(run, request["limits"])
+            self._trees.append(tree)
+        tree.add(child, tag, request["cgroup"])
+
+    def report_kernel_limits(self, pid: int) -> None:
+        """Report a limit that the kernel has applied to a child that has just exited, before its exit is reported."""
+        for tree in self._trees:
+            if pid in tree.roots:
+                tree.report_kernel_limits()
 
     def release(self, pid: int) -> None:
-        """Forget the child, unless it exceeded a limit: then its remaining processes are ended first."""
+        """Forget the child, unless it exceeded a limit: then the run's remaining processes are ended first."""
         for tree in self._trees:
-            if tree.root == pid:
-                tree.root = 0
+            if tree.roots.pop(pid, None) and not tree.roots:
                 tree.deadline = time.monotonic() + (KILL_TIMEOUT if tree.is_exceeded else 0)
 
     def apply_limits(self, children: set[int]) -> float | None:
@@ -198,7 +238,7 @@ class ResourceMonitor:
         if exceeded and self._end_exceeded(children):
             return KILL_INTERVAL
         for tree in exceeded:
-            if not tree.root:
+            if not tree.roots:
                 tree.deadline = 0.0
         return GROWTH_INTERVAL if is_growing else SAMPLE_INTERVAL
 
@@ -251,6 +291,25 @@ def add_relatives(pids: set[int], table: Table) -> set[int]:
         if wider == found:
             return found
         found = wider
+
+
+def write_limits(cgroup: str, limits: dict[str, int]) -> None:
+    """Let the kernel apply limits to a control group, where its controllers are delegated to this user."""
+    for name, (file, _, _, _) in KERNEL_LIMITS.items():
+        if name in limits and write_file(f"{cgroup}/{file}", str(limits[name])):
+            # The whole group ends, not only the largest process of it.
+            write_file(cgroup + "/memory.oom.group", "1")
+
+
+def read_applied_limits(cgroup: str, limits: dict[str, int]) -> list[tuple[str, int]]:
+    """Return the limits that the kernel has applied to a group, each with what was used; it allows no more."""
+    found = []
+    for name, (_, events, event, peak) in KERNEL_LIMITS.items():
+        counts = dict(line.split() for line in read_file(f"{cgroup}/{events}").splitlines())
+        if name in limits and int(counts.get(event, 0)):
+            used = read_file(f"{cgroup}/{peak}").strip()
+            found.append((name, max(int(used) if used.isdigit() else 0, limits[name])))
+    return found
 
 
 def _count_memory(pid: int) -> int:

@@ -15,7 +15,7 @@ from typing import Self
 import anyio
 
 from retinue.engines.base import RESOURCE_ADVICE
-from retinue.engines.process.cgroups import ControlGroup, find_own_cgroup
+from retinue.engines.process.cgroups import ControlGroup, find_base_cgroup, find_own_cgroup
 from retinue.engines.process.command import ChildCommand
 from retinue.engines.process.group_watchdog import GroupWatchdog
 from retinue.engines.process.linux_tree import LinuxProcessTree, ProcessTree
@@ -185,6 +185,7 @@ class ProcessSupervisor:
             cgroup=cgroup.folder if cgroup else None,
             sandbox=command.sandbox,
             limits=command.limits,
+            run=command.run,
             pass_fds=command.pass_fds,
         )
         streams = None
@@ -233,7 +234,8 @@ class ProcessSupervisor:
             folder = find_own_cgroup()
             if isinstance(folder, Path):
                 with contextlib.suppress(OSError):
-                    self._cgroup = ControlGroup(folder / f"{CGROUP_PREFIX}{self.marker}")
+                    self._cgroup = ControlGroup(find_base_cgroup(folder) / f"{CGROUP_PREFIX}{self.marker}")
+                    self._cgroup.enable_controllers()
 
     def _ensure_group_watchdog(self) -> None:
         gone = self._group_watchdog

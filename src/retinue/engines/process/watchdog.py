@@ -67,6 +67,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
     cgroup: Path | None
     sandbox: Mapping[str, object] | None
     limits: Mapping[str, int]
+    run: str
     pass_fds: Sequence[int]
 
     def encode(self) -> bytes:
@@ -90,6 +91,7 @@ class SpawnRequest(Struct, frozen=True, kw_only=True):
                 "targets": [0, 1, 2, *self.pass_fds],
                 "cgroup": str(self.cgroup or ""),
                 "limits": dict(self.limits),
+                "run": self.run,
                 "sandbox": None if self.sandbox is None else dict(self.sandbox),
             }
         )

@@ -42,8 +42,9 @@ if TYPE_CHECKING:
         list_live,
         read_table,
         signal_processes,
+        write_file,
     )
-    from retinue.engines.process.resource_limits import LimitedTree, ResourceMonitor, Tags, put_tag
+    from retinue.engines.process.resource_limits import ResourceMonitor, Tags, put_tag, write_limits
 
     class Request(TypedDict):
         """A child to start."""
@@ -59,14 +60,16 @@ if TYPE_CHECKING:
         """The control group to start in; empty for none."""
         limits: dict[str, int]
         """Limits on what its processes use, as `resource_limits.py` names them; empty for none."""
+        run: str
+        """The children of one run are limited together; empty: this one alone."""
         sandbox: dict[str, object] | None
         """What `apply_sandbox` of `landlock.py` gets in the child."""
 
 else:
     import _signal as signal  # without the enumerations, which take most of the time to import
 
-    from process_table import PARENT, add_descendants, list_live, read_table, signal_processes
-    from resource_limits import LimitedTree, ResourceMonitor, Tags, put_tag
+    from process_table import PARENT, add_descendants, list_live, read_table, signal_processes, write_file
+    from resource_limits import ResourceMonitor, Tags, put_tag, write_limits
 
 
 STANDARD_STREAMS = 3
@@ -109,8 +112,9 @@ class Child:
         """Read end of the pipe that ends with a successful exec; -1 once its end was read."""
         self.is_over = False
         """True once its failure or its exit was reported."""
-        self.tree: LimitedTree | None = None
-        """There if its processes are limited: from its exec on."""
+        self.tag = 0
+        self.request: Request | None = None
+        """There until its exec."""
 
     def report(self, *message: str | int) -> None:
         try:
@@ -184,6 +188,8 @@ class Watchdog:
             return
         try:
             tag = self.tags.issue()
+            if request["cgroup"] and request["limits"]:
+                write_limits(request["cgroup"], request["limits"])
             pid = fork_into(request["cgroup"])
             if pid == 0:
                 become_program(request, streams, writing, tag)
@@ -197,8 +203,7 @@ class Watchdog:
         child = self.children[status.fileno()] = self.starting[reading] = Child(pid, status, reading)
         for descriptor in (status.fileno(), reading):
             self.poll.register(descriptor, select.POLLIN)
-        if request["limits"]:
-            child.tree = LimitedTree(child, tag, request["limits"], request["cgroup"])
+        child.tag, child.request = tag, request
         child.report("forked", pid)
 
     def report_start(self, child: Child) -> None:
@@ -213,8 +218,9 @@ class Watchdog:
             child.report("failed", *marshal.loads(failure))
         else:
             child.report("started")
-            if child.tree:
-                self.monitor.add(child.tree)
+            if child.request and child.request["limits"]:
+                self.monitor.add(child, child.tag, child.request)
+            child.request = None
 
     def report_exits(self) -> None:
         """Report the children that have exited, without reaping them; reap orphans."""
@@ -224,6 +230,7 @@ class Watchdog:
                     self.report_start(child)
                 if not child.is_over:
                     child.is_over = True
+                    self.monitor.report_kernel_limits(child.pid)
                     kind = "exited" if end.si_code == os.CLD_EXITED else "killed"
                     child.report(kind, end.si_status, *read_usage(child.pid))
         self.reap_orphans()
@@ -421,19 +428,6 @@ def remove_cgroup(cgroup: str) -> bool:
         except OSError:
             pass
     return not os.path.exists(cgroup)
-
-
-def write_file(path: str, text: str) -> None:
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        os.write(descriptor, text.encode())
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def main(parent: str, timeout: str, cgroup: str) -> None:

@@ -46,7 +46,8 @@ class CommandContext(Struct, frozen=True, kw_only=True):
     """Returns the supervisor of the engine's processes."""
     sandbox: SandboxPolicy = NO_SANDBOX
     limits: Mapping[str, int] = {}
-    """Limits on what the processes of one command use."""
+    """Limits on what the processes of all commands of the run use together."""
+    run: str = ""
     on_usage: OnUsage | None = None
     """Receives what each command used."""
 
@@ -79,6 +80,7 @@ async def bash(
         cwd=context.cwd,
         environ=context.environ,
         limits=context.limits,
+        run=context.run,
     )
     end: ProcessEnd | None = None
     with contextlib.closing(CommandOutput(context.environ.get("TMPDIR"))) as output:
