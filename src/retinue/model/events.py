@@ -39,7 +39,7 @@ StopReason = Literal["stop", "tool_use", "length", "error", "aborted"]
 
 
 class RunQueued(Struct, frozen=True, kw_only=True, tag="run_queued", rename="camel", omit_defaults=True):
-    """A run was accepted. Has what listing and continuing it need."""
+    """A run was accepted. Contains what is needed to list and to continue it."""
 
     name: str
     agent: str

@@ -84,7 +84,7 @@ class Usage(Struct, frozen=True, rename="camel", omit_defaults=True):
 class ProcessUsage(Struct, frozen=True, rename="camel"):
     """CPU time and memory of processes, each with the descendants it waited for, as Linux counts them.
 
-    Not in it: descendants that lost their parent, or that were ended after it.
+    Not included: descendants that lost their parent, or that were ended after it.
     """
 
     cpu_seconds: float = 0.0
@@ -187,7 +187,7 @@ class ExecutionReport(Struct, frozen=True, kw_only=True, rename="camel", omit_de
     dropped_bytes: int = 0
     process: ProcessEnd | None = None
     process_usage: ProcessUsage | None = None
-    """What the processes of the run used, all attempts together; None if it had none, or the system does not tell."""
+    """What the processes of the run used, all attempts together; None if it had none or this is not reported."""
     sandbox: SandboxReport = field(default_factory=SandboxReport)
     """How far the run was confined, by what, and what was left open."""
     worktree: WorktreeChanges | None = None

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class SandboxMode(StrEnum):
-    """How far the processes and tools of a run are confined, the laxest first."""
+    """How far the processes and tools of a run are confined, the least strict first."""
 
     OFF = "off"
     WORKSPACE = "workspace"

@@ -303,7 +303,7 @@ async def _wait_started(process: _PooledProcess, timeout: float = NO_DEADLINE) -
 
 
 def _read_memory(child: ChildProcess) -> int:
-    """Return the resident memory of the program, 0 if the system does not tell."""
+    """Return the resident memory of the program, 0 if the system does not report it."""
     try:
         return int(Path(f"/proc/{child.find_program()}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -140,7 +140,7 @@ class ChildProcess:
         In a sandbox it is the last of a chain of processes, each the only child of the one before.
 
         Raises:
-            OSError, ValueError, IndexError: the system does not tell.
+            OSError, ValueError, IndexError: the system does not report it.
         """
         pid = self.pid
         for _ in range(self.companions):

@@ -31,7 +31,7 @@ class StartedProcess(Protocol):
     is_lost: bool
     """True if its watchdog died before it."""
     usage: ProcessUsage | None
-    """What it used until its exit; None before that, and where the system does not tell."""
+    """What it used until its exit; None before that, and where the system does not report it."""
 
     async def wait_exit(self) -> ProcessEnd:
         """Wait until the process itself exits, also while others hold its streams; empty if it is lost."""

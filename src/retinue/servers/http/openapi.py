@@ -63,7 +63,7 @@ ERROR_DESCRIPTIONS = {
     "401": "The request has no valid token or cookie.",
     "403": "The origin, the host or the action is not allowed.",
     "404": "Not found.",
-    "409": "Not now.",
+    "409": "The request is not possible in the current state.",
     "421": "The request is not for this server.",
     "500": "Internal error of the server; the runs continue.",
     "503": "The store cannot be used, or there are too many requests.",
@@ -259,7 +259,8 @@ def _header_parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:
         yield {"name": "Last-Event-ID", "in": "header", "required": False, "schema": schema, "description": about}
     if route.takes_idempotency_key:
         about = (
-            "A request with the key of an earlier one starts nothing and gets its run, for a day and after restarts."
+            "A request whose key was used within the last 24 hours starts nothing and returns the run of the first "
+            "request, also after a restart of the server."
         )
         yield {
             "name": IDEMPOTENCY_HEADER,

@@ -91,7 +91,7 @@ class RunRow(ApiValue, frozen=True, kw_only=True):
     owner: RunOwner | None
     can: RunActions
     match: SearchMatch | None
-    """Where the session has the text of a search; null in lists without one."""
+    """Where the text of a search was found; null in lists without a search."""
 
 
 # -- one run ---------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class SessionRow(ApiValue, frozen=True, kw_only=True):
     size_bytes: int
     damaged: int
     match: SearchMatch | None
-    """Where it has the text of a search; null in lists without one."""
+    """Where the text of a search was found; null in lists without a search."""
 
 
 class SessionPage(ApiValue, frozen=True, kw_only=True):
