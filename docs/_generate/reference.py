@@ -79,7 +79,8 @@ timeout = 300
 ```
 
 A project's file may only lower limits or change the display; its other settings are ignored. Values out of range are
-clamped, values of a wrong type are ignored. `retinue doctor` reports all of these.
+clamped, values of a wrong type are ignored. `retinue doctor` reports all of these. Of your own settings, a value of
+`enabled`, `isolation`, `allow_write`, `project_agents` or of a budget that cannot be read stops all runs.
 
 {table(["setting", "default", "range", "in a project's file", "meaning"], rows)}
 Settings of pi's subagent extensions (`~/.pi/agent/settings.json` and `.pi/settings.json`, key `subagents`;

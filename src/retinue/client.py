@@ -570,6 +570,7 @@ def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAs
 
 
 _REPLACEMENT = re.compile(r"; \S+ is used$")
+_EFFECT = re.compile(" ignored| cannot be read")
 
 
 def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -581,7 +582,7 @@ def _validate_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     layer = {name: value for name, value in settings.items() if value is not None}
     for problem in resolve_settings("nested", [SettingsLayer(name="call", values=layer)], TOOLSET_DEFAULTS).problems:
         # In a file the value would be ignored or replaced; here the call is refused.
-        raise ValueError(_REPLACEMENT.sub("", problem.message.replace(" ignored", "", 1)))
+        raise ValueError(_REPLACEMENT.sub("", _EFFECT.sub("", problem.message, count=1)))
     return layer
 
 

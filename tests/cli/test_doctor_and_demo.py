@@ -70,7 +70,7 @@ def test_doctor_reports_problems_with_what_to_do(cli, place, scratch_home):
     assert result.exit_code == 1
     assert "Did you mean timeout?" in result.stdout
     assert "✗ Sessions cannot be stored" in result.stdout
-    assert "RETINUE_ENABLED='perhaps' ignored: expected true or false" in result.stdout
+    assert "RETINUE_ENABLED='perhaps' cannot be read: expected true or false" in result.stdout
 
 
 def test_doctor_reports_a_state_folder_writable_by_others(cli, place):

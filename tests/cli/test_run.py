@@ -225,6 +225,42 @@ def test_ignored_settings_are_named_with_their_value_before_a_run(cli, environ, 
         assert first == f"warning: {sentence}"
 
 
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        ({"RETINUE_ISOLATION": "yes"}, "RETINUE_ISOLATION='yes' cannot be read: expected one of none, worktree"),
+        ({"RETINUE_ALLOW_WRITE": "never"}, "RETINUE_ALLOW_WRITE='never' cannot be read: expected true or false"),
+        (
+            {"RETINUE_PROJECT_AGENTS": "no"},
+            "RETINUE_PROJECT_AGENTS='no' cannot be read: expected one of ask, allow, deny",
+        ),
+        ({"RETINUE_MAX_COST": "five"}, "RETINUE_MAX_COST='five' cannot be read: expected a number"),
+    ],
+)
+def test_restriction_that_cannot_be_read_fails_the_run_by_name(cli, environ, sentence):
+    result = cli("run", "explorer", "x", *SCRIPTED, **environ)
+    assert (result.exit_code, result.stdout) == (2, "")
+    expected = f"A restriction of runs cannot be applied: environment: {sentence}. Nothing was run."
+    assert result.stderr.splitlines() == [f"error: {expected} Correct or remove it."]
+
+
+def test_restriction_of_a_file_that_cannot_be_read_fails_the_run(cli, scratch_home):
+    folder = scratch_home / ".config" / "retinue"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text('isolation = "wortree"\n')
+    result = cli("run", "explorer", "x", *SCRIPTED, "--json")
+    failure = json.loads(result.stdout)["failure"]
+    assert (failure["code"], failure["reason"]) == ("unsupported", "restriction")
+    assert f"{folder / 'config.toml'}: isolation = 'wortree' cannot be read" in failure["message"]
+
+
+def test_unreadable_sandbox_of_the_environment_is_the_strictest(cli):
+    result = cli("run", "explorer", "x", *SCRIPTED, RETINUE_SANDBOX="on")
+    assert result.stderr.splitlines()[0] == (
+        "warning: RETINUE_SANDBOX='on': expected one of off, workspace, strict; strict is used"
+    )
+
+
 def test_ignored_settings_of_a_file_are_named_with_the_file(cli, scratch_home):
     folder = scratch_home / ".config" / "retinue"
     folder.mkdir(parents=True)

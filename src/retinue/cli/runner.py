@@ -98,7 +98,8 @@ async def run_watched(
         problems = retinue.settings(toolset).problems
         for warning in _recovery_warnings(retinue):
             print_warning(warning, quiet=options.quiet)
-        for warning in _setting_warnings(problems):
+        # A restriction that cannot be read is the reason why nothing is run.
+        for warning in _setting_warnings([each for each in problems if not each.is_restriction]):
             # Printed even with --quiet: the run does not do what was configured.
             print_warning(warning)
         await listening.start(_stop_on_signal, retinue, view, keyboard, options)

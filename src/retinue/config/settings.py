@@ -163,13 +163,15 @@ class SettingRule(Struct, frozen=True):
     """0 switches the limit off: it is the laxest value, not the strictest."""
     is_duration: bool = False
     """A text may have a unit: `90s`, `15m`, `2h`."""
+    is_restriction: bool = False
+    """It restricts runs where its default does not: a value that cannot be read stops them."""
     note: str = ""
 
 
 _NEVER = ProjectPolicy.IGNORED
 
 SETTING_RULES: Mapping[str, SettingRule] = {
-    "enabled": SettingRule(in_project=_NEVER, note="whether runs can be started"),
+    "enabled": SettingRule(in_project=_NEVER, is_restriction=True, note="whether runs can be started"),
     "engine": SettingRule(in_project=_NEVER, note="`auto` or the name of an engine"),
     "model": SettingRule(in_project=_NEVER, note="the model of runs that name none"),
     "effort": SettingRule(
@@ -206,27 +208,41 @@ SETTING_RULES: Mapping[str, SettingRule] = {
     "max_concurrency": SettingRule(low=1, high=100_000, note="maximum runs at once; others are queued"),
     "max_depth": SettingRule(high=64, note="maximum depth of child runs; 1 is no delegation"),
     "max_spawns": SettingRule(low=1, high=10**9, note="maximum runs that agents start below one call"),
-    "max_turns": SettingRule(zero_is_off=True, note="maximum assistant messages of a run; 0 is off"),
-    "max_tokens": SettingRule(zero_is_off=True, note="maximum tokens of a run; 0 is off"),
-    "max_cost": SettingRule(high=MAX_DOLLARS, zero_is_off=True, note="maximum cost of a run in dollars; 0 is off"),
-    "max_memory_bytes": SettingRule(
-        zero_is_off=True, note="maximum memory of the processes of a run together, in bytes; Linux only; 0 is off"
+    "max_turns": SettingRule(
+        zero_is_off=True, is_restriction=True, note="maximum assistant messages of a run; 0 is off"
     ),
-    "max_processes": SettingRule(zero_is_off=True, note="maximum processes of a run at once; Linux only; 0 is off"),
+    "max_tokens": SettingRule(zero_is_off=True, is_restriction=True, note="maximum tokens of a run; 0 is off"),
+    "max_cost": SettingRule(
+        high=MAX_DOLLARS, zero_is_off=True, is_restriction=True, note="maximum cost of a run in dollars; 0 is off"
+    ),
+    "max_memory_bytes": SettingRule(
+        zero_is_off=True,
+        is_restriction=True,
+        note="maximum memory of the processes of a run together, in bytes; Linux only; 0 is off",
+    ),
+    "max_processes": SettingRule(
+        zero_is_off=True, is_restriction=True, note="maximum processes of a run at once; Linux only; 0 is off"
+    ),
     "max_disk_bytes": SettingRule(
-        zero_is_off=True, note="maximum bytes that the processes of a run write to storage; Linux only; 0 is off"
+        zero_is_off=True,
+        is_restriction=True,
+        note="maximum bytes that the processes of a run write to storage; Linux only; 0 is off",
     ),
     "max_conversation_turns": SettingRule(
-        zero_is_off=True, note="maximum messages of all runs of a conversation; 0 is off"
+        zero_is_off=True, is_restriction=True, note="maximum messages of all runs of a conversation; 0 is off"
     ),
     "max_conversation_tokens": SettingRule(
-        zero_is_off=True, note="maximum tokens of all runs of a conversation; 0 is off"
+        zero_is_off=True, is_restriction=True, note="maximum tokens of all runs of a conversation; 0 is off"
     ),
     "max_conversation_cost": SettingRule(
-        high=MAX_DOLLARS, zero_is_off=True, note="maximum cost of all runs of a conversation in dollars; 0 is off"
+        high=MAX_DOLLARS,
+        zero_is_off=True,
+        is_restriction=True,
+        note="maximum cost of all runs of a conversation in dollars; 0 is off",
     ),
     "isolation": SettingRule(
         in_project=_NEVER,
+        is_restriction=True,
         choices=("none", "worktree"),
         note="`worktree` lets each run work in a git worktree of its own",
     ),
@@ -235,12 +251,15 @@ SETTING_RULES: Mapping[str, SettingRule] = {
         choices=("tree", "head"),
         note="what a worktree starts from: your files as they are, or the last commit",
     ),
-    "allow_write": SettingRule(in_project=_NEVER, note="whether agents may have tools that write or execute"),
+    "allow_write": SettingRule(
+        in_project=_NEVER, is_restriction=True, note="whether agents may have tools that write or execute"
+    ),
     "fetch_private_addresses": SettingRule(
         in_project=_NEVER, note="whether `fetch_content` may read addresses that are not public"
     ),
     "project_agents": SettingRule(
         in_project=_NEVER,
+        is_restriction=True,
         choices=("ask", "allow", "deny"),
         note="what happens with a project's agents that you have not approved",
     ),
@@ -291,6 +310,8 @@ class SettingProblem(Struct, frozen=True):
 
     source: str
     message: str
+    is_restriction: bool = False
+    """Whether it is a restriction that was not applied."""
 
 
 class SettingsLayer(Struct, frozen=True, kw_only=True):
@@ -318,6 +339,11 @@ class ResolvedSettings(Struct, frozen=True):
     settings: Settings
     sources: Mapping[str, SettingValue]
     problems: tuple[SettingProblem, ...]
+
+    @property
+    def unreadable_restrictions(self) -> tuple[SettingProblem, ...]:
+        """The user's restrictions that cannot be read: no run starts without them."""
+        return tuple(problem for problem in self.problems if problem.is_restriction)
 
 
 def resolve_settings(toolset: str, layers: list[SettingsLayer], defaults: ToolsetDefaults) -> ResolvedSettings:
@@ -401,7 +427,10 @@ def _validate_value(
         expected = (
             error if isinstance(error, SettingValueError) else f"expected {_TYPE_NAMES.get(_TYPES[key], 'text')}"
         )
-        problems.append(SettingProblem(layer.name, f"{_quote_setting(layer, key, value)} ignored: {expected}"))
+        is_restriction = rule.is_restriction and not layer.is_project
+        effect = "cannot be read" if is_restriction else "ignored"
+        message = f"{_quote_setting(layer, key, value)} {effect}: {expected}"
+        problems.append(SettingProblem(layer.name, message, is_restriction))
         return None
     except SandboxModeError as error:
         # A restriction that cannot be read is not lifted.

@@ -176,7 +176,7 @@ class Planner:
         """Return the settings and limits of a call that may dispatch at all.
 
         Raises:
-            RefusedError: `depth_exceeded` or `disabled`, in this order.
+            RefusedError: `depth_exceeded`, `disabled` or `unsupported`, in this order.
         """
         cwd = self._project_folder(call)
         found = self._settings.resolve(call.toolset, cwd, call.settings)
@@ -189,6 +189,10 @@ class Planner:
             )
         if not settings.enabled:
             raise refuse(ErrorCode.DISABLED, "Subagents are disabled in configuration")
+        if unreadable := found.unreadable_restrictions:
+            named = "; ".join(f"{problem.source}: {problem.message}" for problem in unreadable)
+            message = f"A restriction of runs cannot be applied: {named}. Nothing was run. Correct or remove it."
+            raise refuse(ErrorCode.UNSUPPORTED, message, "restriction")
         explicit_settings = frozenset(key for key, source in found.sources.items() if source.source == "call")
         notices = tuple(f"{problem.source}: {problem.message}" for problem in found.problems)
         return AdmittedCall(call, cwd, settings, explicit_settings, max_depth, SkillRegistry(self._environ), notices)
