@@ -231,3 +231,21 @@ def test_printed_lines_of_a_failed_attempt_are_marked(draw):
     half = TextDelta("".join(f"half {number}\n" for number in range(20)))
     shown = draw(half, RETRY, Text("All."), STOP, final("All."), close=True)
     assert f"\n\n{NOT_THE_ANSWER}\n\nAll.\n\nSub-agents: 1 done • 0.0s\n" in shown
+
+
+def test_prose_is_wrapped_between_words_and_code_and_tables_are_left_as_written(draw):
+    prose = "- one item of a list with so many words that they need two rows"
+    code = "    indented code with so many words that it needs two rows"
+    fenced = "print('a line of code with so many words that it needs two rows')"
+    table = "| a cell with so many words | that it needs two rows |"
+    text = f"{prose}\n{code}\n```\n{fenced}\n```\n{table}\n" + "last line\n" * 12
+    shown = draw(*(TextDelta(f"{line}\n") for line in text.split("\n")), Text(text), STOP, final(text), close=True)
+    assert shown.split("\n")[:10] == [
+        "- one item of a list with so many words",
+        "that they need two rows",
+        *(code[:40], code[40:]),
+        "```",
+        *(fenced[:40], fenced[40:]),
+        "```",
+        *(table[:40], table[40:]),
+    ]

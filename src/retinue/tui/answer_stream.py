@@ -30,6 +30,8 @@ from retinue.tui.widths import text_width, wrap_text
 
 NOT_THE_ANSWER = "[the text above is not the answer]"
 """Printed between the text of a failed attempt, or of a draft, and the answer."""
+MAX_INDENT = 3
+"""Blanks before a line of prose; Markdown takes more for code."""
 MIN_WRAP_COLUMNS = 10
 """With fewer columns, indented lines are wrapped without their indent."""
 
@@ -199,10 +201,15 @@ class AnswerPrinter:
 
 
 class AnswerScreen:
-    """Shows an answer above the frame of a live view: lines that no longer fit are printed, the newest are drawn."""
+    """Shows an answer above the frame of a live view: lines that no longer fit are printed, the newest are drawn.
+
+    Both are wrapped between words, except that code and tables are printed as they are written.
+    """
 
     def __init__(self, answer: AnswerStream) -> None:
         self.answer = answer
+        self._is_in_code = False
+        """Whether the last printed line was inside a fenced block of code."""
 
     def split(self, columns: int, rows: int) -> tuple[str, list[StyledLine]]:
         """Return the pending text to print now, and the lines to draw of the rest, at most so many rows."""
@@ -227,14 +234,23 @@ class AnswerScreen:
             shown.pop()
         return "".join(f"{line}\n" for line in lines), shown
 
-    def render_printed(self, text: str) -> list[str]:
-        """Return the lines of a text that is printed for good."""
+    def render_printed(self, text: str, columns: int) -> list[str]:
+        """Return the rows of a text that is printed for good."""
         lines = self.answer.sanitize(text).removesuffix("\n").split("\n") if text else []
         if text and (rest := self.answer.take_rest()):
             lines = [*rest.removesuffix("\n").split("\n"), *self.answer.lines_before(), *lines]
         elif text:
             lines = [*self.answer.lines_before(), *lines]
-        return lines
+        return [row for line in lines for row in self._wrap_prose(line, columns)]
+
+    def _wrap_prose(self, line: str, columns: int) -> list[str]:
+        start = line.lstrip()
+        if line == NOT_THE_ANSWER:
+            self._is_in_code = False
+        is_fence = start.startswith(("```", "~~~"))
+        self._is_in_code ^= is_fence
+        is_prose = not (self._is_in_code or is_fence or start.startswith("|") or len(line) - len(start) > MAX_INDENT)
+        return _wrap_line(line, columns) if is_prose and text_width(line) > columns else [line]
 
     def without_answer(self, progress: CallProgress) -> CallProgress:
         """Return the progress of the runs without the text that is shown as the answer."""
@@ -259,10 +275,15 @@ def _find_safe_end(text: str, *, whole_lines: bool) -> int:
 
 
 def _draw_line(line: str, columns: int) -> list[StyledLine]:
-    """Return the rows of one line of an answer, wrapped with its indent."""
-    text = " ".join(strip_control_characters(line).expandtabs().split("\n"))
+    """Return the rows of one line of an unfinished answer."""
+    return [(StyledSpan(row),) if row else () for row in _wrap_line(strip_control_characters(line), columns)]
+
+
+def _wrap_line(line: str, columns: int) -> list[str]:
+    """Return the rows of a sanitized line, wrapped between words with its indent."""
+    text = " ".join(line.expandtabs().split("\n"))
     indent = text[: len(text) - len(text.lstrip(" "))]
     if columns - text_width(indent) < MIN_WRAP_COLUMNS:
         indent = ""
     wrapped: Sequence[str] = wrap_text(text, columns - len(indent), len(text) + 1)
-    return [(StyledSpan(indent + row),) for row in wrapped] or [()]
+    return [indent + row for row in wrapped] or [""]

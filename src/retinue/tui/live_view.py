@@ -93,7 +93,7 @@ class LiveView:
     ) -> None:
         """Print the lines of the answer that leave the frame, and draw the newest ones above the windows."""
         printed, drawn = screen.split(size[0], size[1] - MIN_FRAME_ROWS)
-        messages += screen.render_printed(printed)
+        messages += screen.render_printed(printed, size[0])
         is_last = screen.answer.is_final and not screen.answer.is_printed
         if is_last and printed:
             messages.append("")
