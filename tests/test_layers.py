@@ -16,7 +16,7 @@ LAYERS = [
     {"guards", "output", "engines.base", "sessions.store"},
     {"ipc.messages", "ipc.client"},
     {"agents", "engines", "sessions", "prompts", "worktrees"},
-    {"transcripts"},
+    {"transcripts", "mcp_client"},
     {"runtime"},
     {"toolsets"},
     {"ipc", "tui"},
@@ -32,11 +32,11 @@ STARTED_BY_COMMANDS = ("servers.", "hosts.")
 
 HEAVY = {
     "claude_agent_sdk": {"engines.claude.sdk"},
-    "mcp": {"servers.mcp.sdk", "engines.claude.sdk"},
-    "mcp_types": {"servers.mcp.sdk", "engines.claude.sdk"},
+    "mcp": {"servers.mcp.sdk", "engines.claude.sdk", "mcp_client.sdk"},
+    "mcp_types": {"servers.mcp.sdk", "engines.claude.sdk", "mcp_client.sdk"},
     "uvicorn": {"servers.asgi.serving"},
     "starlette": {"servers.http.app", "servers.http.responses", "servers.mcp.serving"},
-    "httpx2": {"engines.api.connections", "engines.api.http", "engines.tools.fetch"},
+    "httpx2": {"engines.api.connections", "engines.api.http", "engines.tools.fetch", "mcp_client.sdk"},
     "genai_prices": {"engines.api.pricing"},
     "pydantic_ai": {"engines.api.pydantic_models"},
     "yaml": {"agents.parse"},

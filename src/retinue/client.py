@@ -30,6 +30,7 @@ from retinue.engines.base import EngineInfo, choose_automatic_engine
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.event_codec import EventRecord
+from retinue.model.mcp import McpServer
 from retinue.model.providers import find_listed_model
 from retinue.model.results import ExecutionReport, OutputType, RunResult, StructuredResult, compute_exit_code
 from retinue.model.runs import RunSpec
@@ -489,6 +490,12 @@ class Retinue(StoredSessions):
         settings = self.settings("single").settings
         vault = Path(settings.vault) if settings.vault else None
         return self._parts.catalog.for_directory(Path(self._cwd), project_agents=settings.project_agents, vault=vault)
+
+    def find_servers(self, agent: Agent) -> tuple[McpServer, ...]:
+        """Return the MCP servers of an agent in this directory as they are defined, with the problems of each."""
+        from retinue.agents.mcp_config import list_servers
+
+        return list_servers(agent, Path(self._cwd), self._environ)
 
     def read_agent(self, path: Path) -> Agent | Diagnostic | None:
         """Return the agent of a file as if it were the user's; a diagnostic if it is broken, None if it has none."""

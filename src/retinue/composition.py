@@ -21,6 +21,7 @@ from retinue.config.directories import home_folder
 from retinue.config.settings_files import ForeignSettings, SettingsFiles, parse_devkit, parse_pi_subagents
 from retinue.engines.base import Engine, EngineInfo
 from retinue.ipc.server import ControlServer, ControlSocket
+from retinue.mcp_client.client import McpClient
 from retinue.model.providers import ProviderSettings
 from retinue.output.redaction.redactor import Redactor, find_secrets
 from retinue.runtime.delegation import DelegatingRun, DelegationTools
@@ -322,6 +323,7 @@ class RetinueParts:
             if self._own_store:
                 await stack.enter_async_context(self._own_store)
             executor = await stack.enter_async_context(LocalExecutor(self.engines))
+            mcp_client = await stack.enter_async_context(McpClient())
             planner = Planner(
                 self.settings,
                 self.catalog,
@@ -342,6 +344,7 @@ class RetinueParts:
                 socket.address,
                 partial(_make_delegation, self.home),
                 self.worktrees,
+                mcp_client,
             )
             server = ControlServer(socket, orchestrator, partial(_make_delegation, self.home, orchestrator))
             await stack.enter_async_context(server)

@@ -50,7 +50,7 @@ def test_gemini_file_has_its_tools_limits_and_title(tmp_path):
     )  # fmt: skip
     optional = ("read", "grep", "find", "ls", "bash", "web_search", "save_memory")
     assert agent.to_profile().tools == ToolPolicy(allow=(), optional=optional)
-    assert notes(agent) == ["mcpServers: github not started; their tools are left out"]
+    assert [server.name for server in agent.parsed_servers] == ["github"]
 
 
 def test_remote_gemini_agent_is_refused(tmp_path):
@@ -76,7 +76,7 @@ def test_codex_file_is_read_only_in_a_sandbox(tmp_path):
     agent = read(tmp_path, AgentDialect.CODEX, CODEX, "reviewer.toml")
     assert (agent.name, agent.body, agent.model, agent.thinking) == ("reviewer", "You review.", "gpt-5.4", "high")
     assert (agent.readonly, agent.sandbox) == (True, SandboxMode.WORKSPACE)
-    assert notes(agent) == ["mcpServers: docs not started; their tools are left out"]
+    assert [server.name for server in agent.parsed_servers] == ["docs"]
     assert agent.unknown == ()
 
 

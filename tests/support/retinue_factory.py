@@ -33,7 +33,8 @@ def stage(home: Path, *script: Step | Callable[[RunSpec], Script], **options: An
     options.setdefault("store", MemoryStore())
     options.setdefault("engines", scripted(ScriptedEngine(*script)))
     options.setdefault("engine", "scripted")
-    return Retinue(cwd=home, environ={"HOME": str(home)}, **options)
+    options.setdefault("environ", {"HOME": str(home)})
+    return Retinue(cwd=home, **options)
 
 
 async def plan_of(retinue: Retinue, plan: Plan, call: CallContext) -> list[PlannedRun]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from retinue.agents.mcp_servers import parse_servers
 from retinue.model.agents import AgentProfile, AgentSettings, ToolPolicy
+from retinue.model.mcp import McpServer
 from retinue.model.runs import Secret, ToolFunction
 from retinue.model.tool_names import is_delegation, is_known, is_pattern, split_pattern, to_pi_names
 
@@ -73,6 +76,8 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
     allowed_subagents: tuple[str, ...] | None = None
     """The only agents it may delegate to; so does a pattern in `tools`: `Agent(explorer, tester)`."""
 
+    mcp_servers: Sequence[McpServer | str] | Mapping[str, Mapping[str, Any]] = ()
+    """Servers whose tools it may have: names of configured ones, or definitions as in `.mcp.json`."""
     api_key: Secret | None = None
     persona: str = ""
     """`SOUL.md`: for its own conversations, never for its work as a subagent."""
@@ -102,6 +107,7 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
             if isinstance(value, list):
                 force_setattr(self, field, tuple(value))
         self._separate_functions()
+        force_setattr(self, "mcp_servers", parse_servers(self.mcp_servers))
         if self.output_schema is not None and not isinstance(self.output_schema, str):  # agents are hashed
             force_setattr(self, "output_schema", msgspec.json.encode(self.output_schema).decode())
         for field, minimum in _MINIMUMS.items():
@@ -123,6 +129,11 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
         plugin, *_, name = self.name.split(":") if self.plugin else ("", self.name)
         short = (f"{plugin}:{name}", name) if plugin else ()
         return tuple(alias for alias in (*short, self.title) if alias and alias != self.name)
+
+    @property
+    def parsed_servers(self) -> tuple[McpServer, ...]:
+        """Its MCP servers, as they were parsed."""
+        return tuple(server for server in self.mcp_servers if isinstance(server, McpServer))
 
     def to_profile(self) -> AgentProfile:
         """Return what another agent, and a run, may see of this one: no persona, no memory, no key."""

@@ -35,7 +35,7 @@ from retinue.agents.translate import (
     translate_header,
     translate_opencode,
 )
-from retinue.model.tool_names import is_covered, is_delegation, to_pi_name, to_pi_names
+from retinue.model.tool_names import is_covered, is_delegation, is_mcp_tool, to_pi_name, to_pi_names
 
 _UNUSABLE = re.compile(r"[^A-Za-z0-9_.-]+")
 _SLUG = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -226,8 +226,9 @@ def _subtract_denied_tools(values: dict[str, Any]) -> None:
         return
     denied = to_pi_names(values.get("denied_tools", ()))
     values["tools"] = tuple(name for name in allowed if not is_covered(to_pi_name(name), denied))
-    # `Bash(rm:*)` still restricts the `Bash` that stays.
-    values["denied_tools"] = tuple(name for name in denied if "(" in name)
+    # `Bash(rm:*)` still restricts the `Bash` that stays, and `mcp__github__delete` the server that stays.
+    has_servers = any(is_mcp_tool(to_pi_name(name)) for name in values["tools"])
+    values["denied_tools"] = tuple(name for name in denied if "(" in name or (has_servers and is_mcp_tool(name)))
 
 
 def _make_additions_optional(values: dict[str, Any]) -> None:

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from retinue.agents.agent import Diagnostic, SourceLayer
+from retinue.agents.mcp_servers import ServersFormatError, parse_servers
 from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, PlainText
 from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
+from retinue.model.mcp import McpServer
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import Secret
 from retinue.model.sandbox import SANDBOX_MODES, SandboxMode
@@ -82,6 +84,16 @@ def _to_json(value: HeaderValue) -> Any:
             return [_to_json(part) for part in value]
         case _:
             return {str(name): _to_json(part) for name, part in value.items()}
+
+
+def parse_mcp_servers(value: HeaderValue) -> tuple[McpServer, ...]:
+    """Return the MCP servers of a list of names or definitions, or of a mapping of definitions."""
+    if isinstance(value, str) and value.strip().lower() in EMPTY_WORDS:
+        return ()
+    try:
+        return parse_servers(value)
+    except ServersFormatError:
+        raise ValueFormatError("a list of names or definitions of servers") from None
 
 
 def parse_secret(value: HeaderValue) -> Secret | None:
@@ -272,6 +284,7 @@ _FIELD_SPECS = (
     _FieldSpec("isolation", parse_isolation, ("isolation",), essential=True),
     _FieldSpec("environment", parse_names, ("environment", "env")),
     _FieldSpec("sandbox", parse_sandbox, ("sandbox",), essential=True),
+    _FieldSpec("mcp_servers", parse_mcp_servers, ("mcp_servers",)),
     _FieldSpec("api_key", parse_secret, ("api_key",)),
     _FieldSpec("timeout", parse_seconds, ("timeout",)),
     _FieldSpec("timeout", parse_milliseconds, ("timeout_ms",)),

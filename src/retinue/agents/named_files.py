@@ -1,4 +1,4 @@
-"""The project files that a project's agent names: extensions, files that these import, and skills.
+"""The project files that a project's agent names: extensions, files that these import, skills, and MCP servers.
 
 What the user approves is the agent with all these files: a change of any of them needs a new approval.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from retinue.agents.agent import Agent, Diagnostic
+from retinue.agents.mcp_config import find_project_files
 from retinue.agents.parse import AgentFileError
 from retinue.agents.search_paths import resolve_links
 from retinue.agents.skills import SKILL_FILE, SkillRegistry, SkillSet
@@ -35,17 +36,17 @@ def cover_agents(agents: Sequence[Agent], cwd: Path, environ: Mapping[str, str])
     cwd = resolve_links(cwd)
     has_skills = any(agent.load_skills or agent.suggested_skills for agent in agents)
     skills = SkillRegistry(environ).for_directory(cwd) if has_skills else SkillSet({}, {})
-    return tuple(_cover_or_explain(agent, cwd, skills) for agent in agents if names_files(agent))
+    return tuple(_cover_or_explain(agent, cwd, skills, environ) for agent in agents if names_files(agent))
 
 
-def _cover_or_explain(agent: Agent, cwd: Path, skills: SkillSet) -> Agent | Diagnostic:
+def _cover_or_explain(agent: Agent, cwd: Path, skills: SkillSet, environ: Mapping[str, str]) -> Agent | Diagnostic:
     try:
-        return cover_named_files(agent, cwd, skills)
+        return cover_named_files(agent, cwd, skills, environ)
     except AgentFileError as error:
         return Diagnostic(agent.source or agent.name, error.reason)
 
 
-def cover_named_files(agent: Agent, cwd: Path, skills: SkillSet) -> Agent:
+def cover_named_files(agent: Agent, cwd: Path, skills: SkillSet, environ: Mapping[str, str]) -> Agent:
     """Return the agent with a digest of its own file and of all project files it names.
 
     Its extensions become absolute paths, so that a run in another directory loads the same files.
@@ -56,7 +57,7 @@ def cover_named_files(agent: Agent, cwd: Path, skills: SkillSet) -> Agent:
     extensions = tuple(_resolve_extension(name, agent, cwd) for name in agent.extensions)
     collection = _FileCollection()
     arguments = (str(cwd / argument) for argument in agent.extra_args)
-    for name in (*extensions, *filter(os.path.isfile, arguments)):
+    for name in (*extensions, *filter(os.path.isfile, arguments), *find_project_files(agent, cwd, environ)):
         collection.add(name)
     for skill in dict.fromkeys((*agent.load_skills, *agent.suggested_skills)):
         if found := skills.project.get(skill):

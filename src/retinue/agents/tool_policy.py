@@ -8,13 +8,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from retinue.engines.base import EngineCapabilities
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.mcp import McpServer
 from retinue.model.runs import Limits, RemovedTool, ToolGrant
 from retinue.model.tool_names import (
     FINALIZE_TOOL,
+    MCP_PREFIX,
     find_nearest,
     is_covered,
     is_delegation,
     is_known,
+    is_mcp_tool,
+    is_on_server,
     is_pattern,
     split_pattern,
     to_pi_names,
@@ -114,12 +118,16 @@ def compute_grant(
     inherited: Sequence[str] | None = None,
     allow_write: bool = True,
     delegation_tools: Sequence[str] = (),
+    servers: Sequence[McpServer] = (),
+    own_servers: Sequence[str] = (),
 ) -> ToolGrant | Failure:
     """Return the tools of a run in the agent's order and what removed the others, or why it cannot run.
 
     `authority` is the most the run may have (None: unbounded), `inherited` the base for an agent without an allow
     list (None: the engine's tools). Without `allow_write` only the read-only set is granted. The `delegation_tools`
-    are those a run at this depth could use: it gets them only if its agent requests them.
+    are those a run at this depth could use: it gets them only if its agent requests them. The `servers` are the MCP
+    servers of the agent, also those that cannot be started; of its `own_servers`, by their labels, it has all tools
+    unless it lists some.
     """
     is_bounded = authority is not None or not allow_write
     failure = (
@@ -130,7 +138,7 @@ def compute_grant(
     if failure:
         return failure
     policy = agent.tools
-    grant_filter = _GrantFilter(_requested_tools(agent, capabilities, inherited, delegation_tools))
+    grant_filter = _GrantFilter(_requested_tools(agent, capabilities, inherited, delegation_tools, own_servers))
     if policy.delegates and not delegation_tools:
         grant_filter.removed.append(RemovedTool("subagent", "depth"))
     if policy.nothing:
@@ -142,8 +150,16 @@ def compute_grant(
     if not allow_write:
         grant_filter.keep_tools("allow_write", _is_read_only_tool)
     if authority is not None:
-        grant_filter.keep_tools("authority", lambda tool: tool in authority or split_pattern(tool)[0] in authority)
-    return _grant_offered_tools(agent, grant_filter, engine, capabilities)
+        grant_filter.narrow_servers(authority)
+        grant_filter.keep_tools(
+            "authority",
+            lambda tool: (
+                tool in authority
+                or split_pattern(tool)[0] in authority
+                or (is_mcp_tool(tool) and is_covered(tool, authority))
+            ),
+        )
+    return _grant_offered_tools(agent, grant_filter, engine, capabilities, servers)
 
 
 def can_write(grant: ToolGrant) -> bool:
@@ -160,8 +176,8 @@ def child_tool_ceiling(agent: AgentProfile, grant: ToolGrant) -> frozenset[str]:
 def find_conflict(agent: AgentProfile) -> Failure | None:
     """Return why an agent contradicts itself; None if it does not."""
     policy = agent.tools
-    # `bash(rm:*)` denied beside `bash` allowed is no contradiction: it narrows.
-    if policy.allow is not None and any("(" not in name for name in policy.deny):
+    # `bash(rm:*)` denied beside `bash` allowed is no contradiction: it narrows, as does one tool of a server.
+    if policy.allow is not None and any("(" not in name and not is_mcp_tool(name) for name in policy.deny):
         return _conflict_failure(agent, "tools", "an allow list and a deny list of tools")
     if agent.no_skills and agent.suggested_skills:
         return _conflict_failure(agent, "suggested_skills", "suggestedSkills and noSkills")
@@ -204,12 +220,21 @@ class _GrantFilter:
             self.removed += [RemovedTool(tool, by) for tool in self.remaining if tool not in kept]
             self.remaining = kept
 
+    def narrow_servers(self, authority: frozenset[str]) -> None:
+        """Replace `mcp__github__*` by the tools of that server that the authority has, where it has only some."""
+        narrowed: list[str] = []
+        for tool in self.remaining:
+            within = [] if is_covered(tool, authority) else [own for own in authority if is_covered(own, (tool,))]
+            narrowed += sorted(within) if is_mcp_tool(tool) and within else [tool]
+        self.remaining = list(dict.fromkeys(narrowed))
+
 
 def _requested_tools(
     agent: AgentProfile,
     capabilities: EngineCapabilities,
     inherited: Sequence[str] | None,
     delegation_tools: Sequence[str],
+    own_servers: Sequence[str],
 ) -> Iterable[str]:
     policy = agent.tools
     if policy.allow is not None:
@@ -220,13 +245,18 @@ def _requested_tools(
     else:
         base = sorted(capabilities.tools) if inherited is None else to_pi_names(inherited)
         yield from (tool for tool in base if not is_delegation(tool) and tool != FINALIZE_TOOL)
+        yield from (f"{MCP_PREFIX}{label}__*" for label in own_servers)
     yield from policy.optional
     if policy.delegates:
         yield from delegation_tools
 
 
 def _grant_offered_tools(
-    agent: AgentProfile, grant_filter: _GrantFilter, engine: str, capabilities: EngineCapabilities
+    agent: AgentProfile,
+    grant_filter: _GrantFilter,
+    engine: str,
+    capabilities: EngineCapabilities,
+    servers: Sequence[McpServer],
 ) -> ToolGrant | Failure:
     """Return the grant of the remaining tools that the engine has, or why the agent cannot run."""
     policy = agent.tools
@@ -234,9 +264,10 @@ def _grant_offered_tools(
     for tool in grant_filter.remaining:
         if tool == FINALIZE_TOOL:
             continue  # never granted: a run that needs it gets it without a request
-        if _engine_has(capabilities, tool):
+        named = [server for server in servers if is_on_server(tool, server.label)]
+        if _engine_has(capabilities, tool) if not named else _can_start(capabilities, named):
             tools.append(tool)
-        elif tool in policy.optional:
+        elif tool in policy.optional or named or (is_mcp_tool(tool) and tool in (policy.allow or ())):
             missing.append(tool)
         elif policy.allow is not None and tool in policy.allow:
             lacking.append(tool)
@@ -257,6 +288,10 @@ def _engine_has(capabilities: EngineCapabilities, tool: str) -> bool:
     if is_delegation(tool):
         return capabilities.delegates
     return capabilities.allows_other_tools or tool in capabilities.tools
+
+
+def _can_start(capabilities: EngineCapabilities, servers: Iterable[McpServer]) -> bool:
+    return capabilities.calls_servers and any(not server.problem for server in servers)
 
 
 def _is_read_only_tool(tool: str) -> bool:

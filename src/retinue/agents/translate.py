@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, PlainText
-from retinue.model.tool_names import to_pi_names
+from retinue.model.mcp import make_label
+from retinue.model.tool_names import MCP_PREFIX, to_pi_names
 
 Values = dict[str, HeaderValue]
 Note = tuple[str, str]
@@ -90,15 +91,8 @@ def _normalize(key: str) -> str:
     return key.replace("_", "").replace("-", "").lower()
 
 
-def _drop_servers(values: Values) -> Iterator[Note]:
-    servers = _take(values, "mcpServers", "mcp_servers")
-    if servers:
-        names = ", ".join(servers) if isinstance(servers, Mapping) else "servers"
-        yield "mcpServers", f"{names} not started; their tools are left out"
-
-
 def translate_claude(values: Values) -> Iterator[Note]:
-    """Claude Code: `permissionMode`, `mcpServers`, hooks that only watch."""
+    """Claude Code: `permissionMode`, hooks that only watch."""
     mode = values.get("permissionMode")
     if mode in {"plan", "default", "acceptEdits", "dontAsk", "bypassPermissions", "auto", ""}:
         del values["permissionMode"]
@@ -110,7 +104,6 @@ def translate_claude(values: Values) -> Iterator[Note]:
     if isinstance(hooks, Mapping) and "PreToolUse" not in hooks:
         del values["hooks"]
         yield "hooks", f"{', '.join(hooks)} not run"
-    yield from _drop_servers(values)
 
 
 def translate_gemini(values: Values) -> Iterator[Note]:
@@ -121,7 +114,18 @@ def translate_gemini(values: Values) -> Iterator[Note]:
         values["timeout"] = str(_seconds(minutes))
     if isinstance(title := _take(values, "display_name"), str):
         values["title"] = title
-    yield from _drop_servers(values)
+    if isinstance(tools := values.get("tools"), tuple):
+        values["tools"] = tuple(_gemini_tool(str(name)) for name in tools)
+    return iter(())
+
+
+def _gemini_tool(name: str) -> str:
+    """Return a tool of an MCP server as Claude Code names it: `mcp_github_search` is `mcp__github__search`."""
+    if name.startswith(MCP_PREFIX) or not name.startswith("mcp_"):
+        return name
+    # Where the server's name ends is unknown: Gemini CLI's own names have no `_`.
+    server, _, tool = name.removeprefix("mcp_").partition("_")
+    return f"{MCP_PREFIX}{server}__{tool}" if tool else f"{MCP_PREFIX}{server}"
 
 
 def _seconds(minutes: str) -> float:
@@ -134,7 +138,7 @@ def _seconds(minutes: str) -> float:
 def translate_copilot(values: Values) -> Iterator[Note]:
     """GitHub Copilot and VS Code: sets of tools, models with their seller, `agents`."""
     if (tools := values.get("tools")) is not None:
-        values["tools"] = tuple(_copilot_tools(_names(tools)))
+        values["tools"] = tuple(_copilot_tools(_names(tools), _server_names(values)))
     model = values.get("model")
     if isinstance(model, tuple):
         model = model[0] if model else None
@@ -143,13 +147,20 @@ def translate_copilot(values: Values) -> Iterator[Note]:
     agents = _take(values, "agents")
     if agents is not None and _names(agents) != ["*"]:
         values["allowed_subagents"] = tuple(_names(agents))
-    yield from _drop_servers(values)
+    return iter(())
 
 
-def _copilot_tools(names: list[str]) -> Iterator[str]:
+def _server_names(values: Values) -> frozenset[str]:
+    servers = next((value for key, value in values.items() if _normalize(key) == "mcpservers"), ())
+    return frozenset(servers) if isinstance(servers, Mapping) else frozenset()
+
+
+def _copilot_tools(names: list[str], servers: frozenset[str]) -> Iterator[str]:
     for name in names:
         if name == "*":
             yield name
+        elif (server := name.partition("/")[0]) in servers and server != name:
+            yield f"{MCP_PREFIX}{make_label(server)}__{name.partition('/')[2]}"
         else:
             known = COPILOT_TOOLS.get(name.rpartition("/")[2].lower())
             # A name such as `github/search_issues` belongs to a server, unless its set is one of Copilot's own.
@@ -179,7 +190,6 @@ def translate_opencode(values: Values) -> Iterator[Note]:
         values["denied_tools"] = tuple(dict.fromkeys(denied))
     if (steps := _take(values, "steps", "maxSteps")) is not None:
         values["max_turns"] = steps
-    yield from _drop_servers(values)
 
 
 def _covered_tools(name: str) -> tuple[str, ...]:
@@ -223,12 +233,11 @@ def translate_codex(values: Values) -> Iterator[Note]:
             yield "sandbox_mode", "danger-full-access is not applied: it would add rights"
     for key in ("approval_policy", "nickname_candidates"):
         _take(values, key)
-    yield from _drop_servers(values)
 
 
-def translate_cursor(values: Values) -> Iterator[Note]:
+def translate_cursor(_values: Values) -> Iterator[Note]:
     """Cursor: nothing beyond the keys it shares with others."""
-    yield from _drop_servers(values)
+    return iter(())
 
 
 def convert_toml(table: Mapping[str, Any]) -> Values:

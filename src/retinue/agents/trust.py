@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
+from retinue.agents.mcp_config import names_servers
 from retinue.agents.parse import AgentFileError, read_bytes
 from retinue.support.safe_files import write_private_file
 
@@ -200,7 +201,7 @@ def is_read_only(agent: Agent) -> bool:
 def names_files(agent: Agent) -> bool:
     """Return whether an agent of a project may name files of it, which an acceptance must cover."""
     named = agent.extensions or agent.load_skills or agent.suggested_skills or agent.extra_args
-    return agent.layer is SourceLayer.PROJECT and bool(named)
+    return agent.layer is SourceLayer.PROJECT and (bool(named) or names_servers(agent))
 
 
 _PRIVILEGED_FIELDS = (
@@ -212,4 +213,5 @@ _PRIVILEGED_FIELDS = (
     "environment",
     "output",
     "default_reads",
+    "mcp_servers",
 )

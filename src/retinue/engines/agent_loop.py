@@ -24,6 +24,7 @@ from retinue.engines.toolbox import (
     delegation_tools,
     finalize_tool,
     make_tool,
+    server_tools,
 )
 from retinue.model.events import (
     BUDGET_WAIT_END_NOTICE_CODE,
@@ -156,7 +157,7 @@ async def run_agent_loop(
     meanwhile become user messages before the next request. The compactor keeps them within the model's window.
     """
     # Not kept beside it: a run holds what it was granted only.
-    toolbox = _granted_tools(spec, toolbox)
+    toolbox = await _granted_tools(spec, toolbox)
     if steering is not None:
         await emit(Completion.PENDING)
     conversation = _Conversation(model, spec, toolbox, emit, [] if steering is None else steering, compactor)
@@ -335,10 +336,12 @@ class _Conversation:
         )
 
 
-def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:
+async def _granted_tools(spec: RunSpec, toolbox: AgentToolbox) -> AgentToolbox:
     tools = toolbox.restricted_to(spec.grant.tools).with_tools(*map(make_tool, spec.functions))
     if spec.delegation:
         tools = tools.with_tools(*delegation_tools(spec.delegation))
+    if spec.tool_servers:
+        tools = tools.with_tools(*await server_tools(spec.tool_servers))
     return tools.with_tools(finalize_tool(spec.output_schema)) if spec.finalize else tools
 
 

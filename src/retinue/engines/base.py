@@ -93,6 +93,8 @@ class EngineCapabilities(Struct, frozen=True, kw_only=True):
     """They run in a process of the engine, and call this one by `RunSpec.callback`."""
     steers: bool = False
     """Accepts messages while an agent works: the engine is a `SupportsSteering`."""
+    calls_servers: bool = False
+    """Offers the tools of MCP servers, where a run is granted some: those of `RunSpec.tool_servers`."""
     calls_functions: bool = False
     """Calls functions of the program as tools, in this process."""
     reports_cost: bool = False

@@ -35,7 +35,7 @@ from retinue.model.events import (
 )
 from retinue.model.results import Finalization, Usage
 from retinue.model.runs import RunSpec, ToolArguments, ToolUse
-from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL
+from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL, is_mcp_tool
 from retinue.output.untrusted_text import map_strings
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
@@ -47,6 +47,7 @@ CAPABILITIES = EngineCapabilities(
     resumes=True,
     finalizes=True,
     delegates=True,
+    calls_servers=True,
     steers=True,
     calls_functions=True,
     confines=True,
@@ -92,7 +93,7 @@ class TextStep(Struct, frozen=True, kw_only=True):
 class ToolCallStep(Struct, frozen=True, kw_only=True):
     """One assistant message that calls a tool, and the tool's result. Its id is generated when it is played.
 
-    A function of the program is called, and its own result is used.
+    A function of the program, or a tool of an MCP server of the run, is called, and its own result is used.
     """
 
     name: str
@@ -249,6 +250,9 @@ class _ScriptRunner:
                 await self._delegate(args)
             case ToolCallStep() if any(each.__name__ == step.name for each in self._spec.functions):
                 step = await self._call_function(step)
+            case ToolCallStep() if self._spec.tool_servers and is_mcp_tool(step.name):
+                answer = await self._spec.tool_servers.call(step.name, step.args)
+                step = msgspec.structs.replace(step, returns=answer.text, is_error=answer.is_error)
         async with self._reserved() if isinstance(step, _MESSAGES) else nullcontext():
             for event in self._step_events(step):
                 await self._emit(event)

@@ -19,7 +19,7 @@ from msgspec import Meta, Struct
 
 from retinue.engines.base import EngineError
 from retinue.model.results import Finalization
-from retinue.model.runs import Delegation, ImageBlock, ToolArguments, ToolFunction, ToolUse
+from retinue.model.runs import Delegation, ImageBlock, ToolArguments, ToolFunction, ToolServers, ToolUse
 from retinue.output.truncate import truncate_result
 
 
@@ -187,6 +187,19 @@ async def call_delegation(delegation: Delegation, use: ToolUse) -> ToolOutcome:
     """Call a delegation tool and return its outcome, failures included; cancelling it stops the child runs."""
     answer = await delegation.call(use.name, use.id, use.args)
     return ToolOutcome(answer.text, is_error=answer.is_error)
+
+
+async def server_tools(servers: ToolServers) -> tuple[RemoteTool, ...]:
+    """Return the granted tools of the MCP servers of a run, once these have started."""
+
+    async def call(use: ToolUse) -> ToolOutcome:
+        answer = await servers.call(use.name, use.args)
+        return ToolOutcome(answer.text, is_error=answer.is_error, images=answer.images)
+
+    return tuple(
+        RemoteTool(ToolSchema(tool.name, tool.description, dict(tool.input_schema)), call)
+        for tool in await servers.list_tools()
+    )
 
 
 def finalize_tool(output_schema: Mapping[str, Any] | None = None) -> FunctionTool:

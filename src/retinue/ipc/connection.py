@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import anyio
 import msgspec
@@ -22,6 +23,8 @@ from retinue.ipc.messages import VERSION, BridgeMessage, CallTool, Command, Erro
 from retinue.ipc.server import MAX_CLIENTS, ControlServer
 from retinue.model.errors import RefusedError
 from retinue.model.events import RunEnded
+from retinue.model.runs import ServerAnswer
+from retinue.model.tool_names import is_mcp_tool
 from retinue.runtime.delegation import DelegatingRun
 from retinue.runtime.event_bus import SubscriberLaggedError
 from retinue.runtime.orchestrator import Orchestrator
@@ -170,7 +173,9 @@ class DelegationConnection:
     async def _dispatch(self, command: Command | ErrorReply) -> None:
         match command:
             case messages.ListTools():
-                await self._send(messages.ToolsReply(tools=self._delegation.list_tools()))
+                servers = self._run.tool_servers
+                of_servers = await servers.list_tools() if servers else ()
+                await self._send(messages.ToolsReply(tools=(*self._delegation.list_tools(), *of_servers)))
             case messages.ListAgents():
                 await self._send(messages.AgentsReply(self._delegation.list_agents()))
             case CallTool():
@@ -208,6 +213,11 @@ class DelegationConnection:
             self._scope.cancel()  # the run has ended, and with it all its calls
 
     async def _call_tool(self, request: CallTool) -> Reply:
+        if self._run.tool_servers and is_mcp_tool(request.tool):
+            arguments = request.arguments if isinstance(request.arguments, dict) else {}
+            answer = await self._run.tool_servers.call(request.tool, arguments)
+            return messages.ToolResultReply(result=_answer_as_json(answer))
+
         async def send_partial(partial: ToolResult) -> None:
             self._outgoing.send_update(request.tool_call, lambda: messages.PartialReply(result=partial.as_json()))
 
@@ -217,6 +227,13 @@ class DelegationConnection:
         if isinstance(result, str):
             return ErrorReply(result)
         return messages.ToolResultReply(result=result.as_json())
+
+
+def _answer_as_json(answer: ServerAnswer) -> dict[str, Any]:
+    """Return the answer of an MCP server in the shape of pi's tool results."""
+    content: list[dict[str, Any]] = [{"type": "text", "text": answer.text}] if answer.text else []
+    content += [{"type": "image", "data": image.data, "mimeType": image.media_type} for image in answer.images]
+    return {"content": content, "details": {}, **({"isError": True} if answer.is_error else {})}
 
 
 # -- any other process of the user -----------------------------------------------------------------

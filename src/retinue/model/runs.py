@@ -56,6 +56,28 @@ class Delegation(Protocol):
         """Call a tool in the tool call of this id; a failure is an answer. Cancelling it stops the child runs."""
 
 
+class ServerAnswer(Struct, frozen=True):
+    """The answer of a tool of an MCP server: redacted, marked as foreign, and bounded."""
+
+    text: str
+    is_error: bool = False
+    images: tuple[ImageBlock, ...] = ()
+
+
+class ToolServers(Protocol):
+    """The MCP servers of one run, and the granted tools of them as functions."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of the servers as the names of their tools have them; known before they have started."""
+
+    async def list_tools(self) -> tuple[ToolDescription, ...]:
+        """Return the granted tools, called `mcp__server__tool`, once each server has started or has failed."""
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> ServerAnswer:
+        """Call a tool; a failure is an answer. Cancelling it cancels the call."""
+
+
 class RequestSize(Struct, frozen=True, kw_only=True):
     """The estimated size of a request to a model, and its price."""
 
@@ -337,6 +359,8 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """What the delegation tools of its process reach; given when it starts, and only where it may use them."""
     delegation: Delegation | None = None
     """The same for engines of this process, as functions; likewise."""
+    tool_servers: ToolServers | None = None
+    """The MCP servers of its agent; given when it starts, and only where one of their tools is granted."""
     budget: RequestBudget | None = None
     """Where engines of this process reserve each request; given when it starts."""
     vault_path: str | None = None

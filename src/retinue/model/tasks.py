@@ -96,6 +96,8 @@ class CallContext(Struct, frozen=True, kw_only=True):
     """The caller's own position; its runs are one level below."""
     authority: frozenset[str] | None = None
     """Tools a run may have at most; None: unbounded."""
+    servers: frozenset[str] | None = None
+    """The MCP servers its runs may have at most, by the digest of what is started; None: any."""
     roots: tuple[str, ...] | None = None
     """Folders below which runs work and files are read; None: wherever this user may."""
     host_tools: tuple[str, ...] | None = None

@@ -5,6 +5,7 @@ A name may carry an argument pattern, `Bash(git:*)`: the tool, but only for some
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -70,6 +71,10 @@ _OTHER_NAMES = {
     "google_web_search": "web_search",
 }
 """Names in Gemini CLI, Codex and opencode that are not those of Claude in another case."""
+MCP_PREFIX = "mcp__"
+"""Start of the names of tools that belong to an MCP server: `mcp__server__tool`."""
+_PI_MCP_PREFIX = "mcp:"
+"""The same in agents of pi extensions: `mcp:server/tool`, `mcp:server`."""
 _PI_ONLY_TOOLS = ("get_search_content", "convert_content", "lsp")
 _TO_PI = (
     {claude.lower(): pi for claude, pi in _CLAUDE_NAMES.items()}
@@ -84,6 +89,8 @@ def to_pi_name(name: str) -> str:
     """Return pi's name of a tool; names outside the table unchanged."""
     tool, pattern = split_pattern(name)
     known = _TO_PI.get(tool.lower(), tool)
+    if known.startswith(_PI_MCP_PREFIX):
+        known = MCP_PREFIX + "__".join(part for part in known.removeprefix(_PI_MCP_PREFIX).split("/", 1) if part)
     return f"{known}({pattern})" if pattern is not None else known
 
 
@@ -105,7 +112,7 @@ def is_known(name: str) -> bool:
     return (
         tool in _TO_PI
         or tool in DELEGATION_TOOL_NAMES | HOUSEKEEPING_TOOLS | _OTHER_KNOWN_TOOLS
-        or tool.startswith("mcp__")
+        or tool.startswith((MCP_PREFIX, _PI_MCP_PREFIX))
     )
 
 
@@ -137,7 +144,44 @@ def is_delegation(name: str) -> bool:
 def is_covered(name: str, by: Iterable[str]) -> bool:
     """Return whether one of these names covers `name`, all in pi's names.
 
-    `bash` covers `bash(git:*)` and `mcp__*` covers `mcp__github__search`; `bash(git:*)` covers only itself.
+    `bash` covers `bash(git:*)`; `mcp__github` and `mcp__*` cover `mcp__github__search`; `bash(git:*)` covers only
+    itself.
     """
+    if (wanted := split_mcp_name(name)) is not None:
+        return any(_covers_mcp_tool(other, wanted) for other in by)
     tool, whole = split_pattern(name)[0].lower(), name.lower()
     return any(other == whole or ("(" not in other and fnmatchcase(tool, other)) for other in map(str.lower, by))
+
+
+@lru_cache(maxsize=512)
+def split_mcp_name(name: str) -> tuple[str, str] | None:
+    """Return the server and the tool of `mcp__server__tool`, `*` for all of its tools; None for any other name.
+
+    Both are folded, since programs spell the same name with `-` or `_`.
+    """
+    if not name.lower().startswith(MCP_PREFIX):
+        return None
+    server, _, tool = name[len(MCP_PREFIX) :].partition("__")
+    return _fold_mcp_name(server), _fold_mcp_name(tool) or "*"
+
+
+def is_mcp_tool(name: str) -> bool:
+    """Return whether a name is that of a tool of an MCP server, or of all its tools."""
+    return split_mcp_name(name) is not None
+
+
+def is_on_server(name: str, label: str) -> bool:
+    """Return whether a name is that of a tool, or of all tools, of the MCP server of this label."""
+    parts = split_mcp_name(name)
+    return parts is not None and fnmatchcase(_fold_mcp_name(label), parts[0])
+
+
+def _fold_mcp_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9*]+", "_", name.lower())
+
+
+def _covers_mcp_tool(rule: str, wanted: tuple[str, str]) -> bool:
+    found = split_mcp_name(rule)
+    if found is None:
+        return "(" not in rule and fnmatchcase(f"{MCP_PREFIX}{'__'.join(wanted)}", rule.lower())
+    return all(fnmatchcase(part, pattern) for part, pattern in zip(wanted, found, strict=True))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import anyio
@@ -25,6 +26,7 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
+from retinue.model.mcp import McpServer
 from retinue.model.providers import join_model, same_model
 from retinue.model.results import (
     AnswerStatus,
@@ -122,8 +124,13 @@ class ActiveRun:
         child_context: CallContext | None,
         worktree: RunWorktree,
         file_writers: FileWriters,
+        servers: tuple[McpServer, ...] = (),
+        server_environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.spec = spec
+        self.servers = servers
+        """The MCP servers that are started with it."""
+        self.server_environment = server_environment
         self.share = share
         self.slot = share.slot()
         self.budget = budget

@@ -7,15 +7,16 @@ works, its run is registered here by a token of its own. The calls are tasks of 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 
 import anyio
 from msgspec import Struct, structs
 
 from retinue.engines.base import Emit
-from retinue.model.runs import Delegation, RunSpec, Secret
+from retinue.model.mcp import McpServer
+from retinue.model.runs import Delegation, RunSpec, Secret, ToolServers
 from retinue.model.tasks import AncestorTask, CallContext
 from retinue.model.tool_names import is_delegation
 from retinue.runtime.active_run import ActiveRun
@@ -36,15 +37,26 @@ class DelegationTools(Struct, frozen=True):
     names: tuple[str, ...]
 
 
-def child_context(call: CallContext, spec: RunSpec, max_depth: int, toolset: str) -> CallContext | None:
-    """Return the context of the calls a run makes, with no more rights than the run; None if it may make none."""
-    if not spec.agent.tools.delegates or not any(map(is_delegation, spec.grant.tools)):
+def may_delegate(spec: RunSpec) -> bool:
+    """Return whether a run has tools to delegate with."""
+    return spec.agent.tools.delegates and any(map(is_delegation, spec.grant.tools))
+
+
+def child_context(
+    call: CallContext, spec: RunSpec, max_depth: int, toolset: str, servers: Sequence[McpServer] = ()
+) -> CallContext | None:
+    """Return the context of the calls a run makes, with no more rights than the run; None if it may make none.
+
+    A run with tools of MCP servers calls those; without `may_delegate` it calls nothing else.
+    """
+    if not may_delegate(spec) and not servers:
         return None
     return CallContext(
         toolset=toolset,
         cwd=spec.cwd,
         lineage=spec.lineage,
         authority=spec.authority,
+        servers=frozenset(server.digest for server in servers),
         # Another directory would be another workspace.
         roots=(spec.cwd,) if spec.sandbox.is_on else call.roots,
         sandbox=spec.sandbox,
@@ -93,6 +105,10 @@ class DelegatingRun:
         self._calls = 0
         self.is_running = False
         """Whether its engine works; before and after that its calls are refused."""
+        self.may_delegate = may_delegate(run.spec)
+        """Whether it has delegation tools; else it has tools of MCP servers only."""
+        self.tool_servers: ToolServers | None = None
+        """Its MCP servers, while its engine works."""
 
     def matches_token(self, token: str) -> bool:
         import hmac
@@ -170,15 +186,18 @@ class DelegatingRun:
                 self._slot.release()
 
 
+OpenServers = Callable[[ActiveRun, RunSpec, Emit], AbstractAsyncContextManager[tuple[RunSpec, Emit]]]
+"""Starts the MCP servers of a run for a block; yields the spec with their tools, and what reports their failures."""
 MakeDelegation = Callable[[DelegatingRun], Delegation]
 """Makes the tools of a delegating run, as functions for its engine."""
 
 
 class DelegationRegistry:
-    """The runs that may delegate now, by id."""
+    """The runs that may delegate or call MCP servers now, by id."""
 
-    def __init__(self, make_delegation: MakeDelegation) -> None:
+    def __init__(self, make_delegation: MakeDelegation, open_servers: OpenServers) -> None:
         self._make_delegation = make_delegation
+        self._open_servers = open_servers
         self._runs: dict[str, DelegatingRun] = {}
 
     def __len__(self) -> int:
@@ -192,18 +211,27 @@ class DelegationRegistry:
         return next((each for each in [*self._runs.values()] if each.matches_token(token)), None)
 
     def wrap(self, run: ActiveRun, execute: ExecuteSpec) -> ExecuteSpec:
-        """Return how to execute the run so that it can delegate meanwhile; `execute` itself if it may not."""
+        """Return how to execute the run so that it can delegate, and call its MCP servers, meanwhile.
+
+        That is `execute` itself if it may do neither.
+        """
         context = run.child_context
-        if context is None or not any(map(is_delegation, run.spec.grant.tools)):
+        if context is None or not (may_delegate(run.spec) or run.servers):
             return execute
 
         async def execute_registered(spec: RunSpec, emit: Emit) -> None:
             if not run.slot.is_held:  # the previous attempt released it, and ended before it had one again
                 await run.slot.acquire()
             delegating_run = self._runs[run.spec.run] = DelegatingRun(run, context)
-            spec = structs.replace(spec, delegation=self._make_delegation(delegating_run))
+            if delegating_run.may_delegate:
+                spec = structs.replace(spec, delegation=self._make_delegation(delegating_run))
             try:
-                await delegating_run.execute(partial(execute, spec, emit))
+                if not run.servers:
+                    await delegating_run.execute(partial(execute, spec, emit))
+                    return
+                async with self._open_servers(run, spec, emit) as (spec_with_tools, emit_all):
+                    delegating_run.tool_servers = spec_with_tools.tool_servers
+                    await delegating_run.execute(partial(execute, spec_with_tools, emit_all))
             finally:
                 del self._runs[run.spec.run]
 

@@ -20,6 +20,7 @@ from retinue.model.results import WorktreeChanges
 from retinue.model.runs import RunSpec, ToolGrant, WorktreeSpec
 from retinue.model.sandbox import SandboxMode, SandboxPolicy, strictest_mode
 from retinue.model.tasks import Task
+from retinue.model.tool_names import is_mcp_tool
 from retinue.sessions.store import SessionSummary
 from retinue.worktrees.git import GitError
 from retinue.worktrees.store import Worktree, WorktreeError, WorktreeStore
@@ -168,7 +169,9 @@ class SandboxPlanner:
         from retinue.engines.sandbox.mechanisms import choose_mechanism, find_support
 
         support = await anyio.to_thread.run_sync(find_support, self._environ)
-        starts = engine.capabilities.runs_program or bool(engine.capabilities.command_tools.intersection(grant.tools))
+        starts = engine.capabilities.runs_program or any(
+            tool in engine.capabilities.command_tools or is_mcp_tool(tool) for tool in grant.tools
+        )
         report = choose_mechanism(mode, support, starts_processes=starts)
         if isinstance(report, Failure):
             return report

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
 
 import anyio
 from msgspec import structs
 
+from retinue.agents.mcp_servers import list_secret_values
 from retinue.agents.registry import AgentSet
+from retinue.engines.base import Emit
 from retinue.guards.budget import Budget
+from retinue.mcp_client.client import McpClient
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import RunEnded
+from retinue.model.mcp import McpServer
 from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
 from retinue.model.runs import CallbackAddress, Delegation, RemovedTool, RunSpec
 from retinue.model.tasks import CallContext, Mode, Plan
-from retinue.model.tool_names import is_delegation
+from retinue.model.tool_names import is_delegation, is_mcp_tool
 from retinue.output.redaction.redactor import Redactor
 from retinue.prompts.compose import prepend_blocks, render_step_prompt
 from retinue.runtime.active_run import ABORTED, ActiveRun, RunControl
@@ -47,8 +51,9 @@ OnRunsStarted = Callable[[Sequence[RunSpec]], None]
 """Receives the runs of a plan, in the order of its tasks, before the first of them starts."""
 
 NO_CALLBACK_SOCKET = (
-    "The agent's delegation tools were left out, because no socket could be created by which the agent reaches this "
-    "process. Set XDG_RUNTIME_DIR or TMPDIR to a private folder with a short path."
+    "The agent's delegation tools were left out, and the tools of its MCP servers, because no socket could be "
+    "created by which the agent reaches this process. Set XDG_RUNTIME_DIR or TMPDIR to a private folder with a short "
+    "path."
 )
 
 NOT_BEGUN = Failure(ErrorCode.ABORTED, "The call was cancelled before it started.")
@@ -67,7 +72,9 @@ class Orchestrator:
         get_control_address: Callable[[], str | None],
         make_delegation: Callable[[Orchestrator, DelegatingRun], Delegation],
         worktrees: WorktreeStore,
+        mcp_client: McpClient,
     ) -> None:
+        self._mcp_client = mcp_client
         self._planner = planner
         self._executor = executor
         self._store = store
@@ -85,7 +92,7 @@ class Orchestrator:
         self._file_writers = FileWriters()
         self.active_runs = ActiveRuns(executor, store)
         self.budgets = ConversationBudgets(store)
-        self.delegation = DelegationRegistry(partial(make_delegation, self))
+        self.delegation = DelegationRegistry(partial(make_delegation, self), self._open_servers)
 
     def authorize(self, call: CallContext) -> AdmittedCall:
         """Return the settings and limits of a call that may dispatch at all; see `Planner.authorize`."""
@@ -262,8 +269,9 @@ class Orchestrator:
             if address := self._get_control_address():
                 callback = CallbackAddress(address, create_token())
             else:
-                removed = tuple(RemovedTool(tool, "home") for tool in grant.tools if is_delegation(tool))
-                tools = tuple(tool for tool in grant.tools if not is_delegation(tool))
+                calling = {tool for tool in grant.tools if is_delegation(tool) or is_mcp_tool(tool)}
+                removed = tuple(RemovedTool(tool, "home") for tool in grant.tools if tool in calling)
+                tools = tuple(tool for tool in grant.tools if tool not in calling)
                 grant = structs.replace(grant, tools=tools, removed=(*grant.removed, *removed))
                 notices = (*notices, NO_CALLBACK_SOCKET)
         spec = structs.replace(
@@ -322,7 +330,8 @@ class Orchestrator:
         else:
             record = await self._store.open_record(spec)
         secrets = [*spec.secrets.values(), *([spec.callback.token] if spec.callback else ())]
-        redactor = EventRedactor(self._redactor.with_secrets(secret.reveal() for secret in secrets))
+        values = [*(secret.reveal() for secret in secrets), *self._list_server_secrets(planned.servers)]
+        redactor = EventRedactor(self._redactor.with_secrets(values))
         parent = self.delegation.get(spec.lineage.parent_run)
         child_context = planned.child_context and move_context(planned.child_context, spec)
         if child_context and spec.prompt != planned.spec.prompt:
@@ -337,7 +346,26 @@ class Orchestrator:
             child_context=child_context,
             worktree=RunWorktree(self._worktrees, spec),
             file_writers=self._file_writers,
+            servers=planned.servers,
+            server_environment=planned.server_environment,
         )
+
+    def _open_servers(
+        self, run: ActiveRun, spec: RunSpec, emit: Emit
+    ) -> AbstractAsyncContextManager[tuple[RunSpec, Emit]]:
+        """Start the MCP servers of a run; what they send is redacted, their own secrets included."""
+        redactor = self._redactor.with_secrets(self._list_server_secrets(run.servers))
+        return self._mcp_client.open_servers(
+            run.servers,
+            spec,
+            emit,
+            environ=run.server_environment,
+            redact=lambda text: redactor.redact(text)[0],
+        )
+
+    def _list_server_secrets(self, servers: Sequence[McpServer]) -> Iterator[str]:
+        for server in servers:
+            yield from list_secret_values(server)
 
     def _refused(self, spec: RunSpec, failure: Failure) -> RunResult:
         """Return the result of a task that was not started and stored nothing."""

@@ -31,6 +31,7 @@ from retinue.config.settings_files import SettingsFiles
 from retinue.engines.base import EngineInfo, choose_automatic_engine
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
+from retinue.model.mcp import McpServer
 from retinue.model.providers import join_model
 from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
 from retinue.model.sandbox import NO_SANDBOX, SandboxMechanism, SandboxMode, SandboxPolicy
@@ -39,6 +40,7 @@ from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.agent_changes import describe_changes
 from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.isolation import SandboxPlanner, WorkFolder, bind_to_folder, plan_work_folder
+from retinue.runtime.mcp_servers import choose_servers, plan_servers
 from retinue.runtime.model_choice import apply_choices, name_model_line
 from retinue.runtime.validation import (
     busy_session,
@@ -95,6 +97,10 @@ class PlannedRun(Struct, frozen=True):
     """The context of the calls its agent makes; None: it may not delegate."""
     delegates_by_socket: bool = False
     """Whether its agent makes them from a process of its own."""
+    servers: tuple[McpServer, ...] = ()
+    """The MCP servers that are started with it: those of which a tool is granted."""
+    server_environment: Mapping[str, str] = {}
+    """What their programs get besides their own variables: no keys of providers."""
     asked_session: str = ""
     """The session it continues, as its caller wrote it."""
     is_recorded: bool = True
@@ -126,6 +132,7 @@ class _TaskDraft(Struct, kw_only=True):
     left_out: tuple[str, ...] = ()
     """Wishes of the agent's file that cannot be had."""
     grant: ToolGrant = ToolGrant()
+    servers: tuple[McpServer, ...] = ()
     sandbox: SandboxPolicy = NO_SANDBOX
     functions: tuple[ToolFunction, ...] = ()
     system_prompt: str = ""
@@ -292,8 +299,10 @@ class Planner:
             # A root caller names the files it may read itself; one below it stays within its own directory.
             roots=(call.cwd,) if call.lineage.depth else call.roots,
             resume_blocks=draft.resume_blocks,
-            child_context=child_context(call, spec, max_child_depth, self._delegation_tools.toolset),
+            child_context=child_context(call, spec, max_child_depth, self._delegation_tools.toolset, draft.servers),
             delegates_by_socket=draft.engine is not None and draft.engine.capabilities.delegates_by_socket,
+            servers=draft.servers,
+            server_environment=build_child_environment(self._environ, (), agent.environment) if draft.servers else {},
             asked_session=task.session or "",
             # A missing engine is not wrong input: the run failed, and its session states why.
             is_recorded=call.records_refusals or not failure or failure.reason == ENGINE_MISSING,
@@ -323,7 +332,7 @@ class Planner:
         draft.notices = (*known, *draft.notices)
         if failure:
             return failure
-        grant = self._compute_grant(draft, engine, admitted)
+        grant = self._grant_tools(draft, found, engine, admitted)
         if isinstance(grant, Failure):
             return grant
         failure = (
@@ -342,7 +351,6 @@ class Planner:
         if isinstance(skills, Failure):
             return failure or skills
         may_write = can_write(grant) or bool(found.functions and not agent.tools.readonly)
-        draft.grant = grant
         sandbox = await self._plan_sandbox(draft, grant, engine, found, admitted, agent_set)
         if isinstance(sandbox, Failure):
             failure = failure or sandbox
@@ -370,7 +378,27 @@ class Planner:
             f"The model {model} of the agent's file cannot be used on {engine.name} here; the default model is used.",
         )
 
-    def _compute_grant(self, draft: _TaskDraft, engine: EngineInfo, admitted: AdmittedCall) -> ToolGrant | Failure:
+    def _grant_tools(
+        self, draft: _TaskDraft, found: Agent, engine: EngineInfo, admitted: AdmittedCall
+    ) -> ToolGrant | Failure:
+        """Set the tools of a task and its MCP servers; return the tools, or why it cannot run."""
+        servers = plan_servers(found, admitted.cwd, self._environ, admitted.call.servers)
+        grant = self._compute_grant(draft, found, engine, admitted, servers)
+        if isinstance(grant, Failure):
+            return grant
+        draft.grant = grant
+        draft.servers, notices = choose_servers(servers, grant)
+        draft.notices = (*draft.notices, *notices)
+        return grant
+
+    def _compute_grant(
+        self,
+        draft: _TaskDraft,
+        found: Agent,
+        engine: EngineInfo,
+        admitted: AdmittedCall,
+        servers: tuple[McpServer, ...],
+    ) -> ToolGrant | Failure:
         return compute_grant(
             draft.agent,
             engine=engine.name,
@@ -381,6 +409,8 @@ class Planner:
             delegation_tools=self._delegation_tools.names
             if draft.lineage.depth < _max_child_depth(draft.agent, admitted)
             else (),
+            servers=servers,
+            own_servers=[server.label for server in found.parsed_servers],
         )
 
     async def _plan_sandbox(

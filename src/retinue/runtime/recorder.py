@@ -252,6 +252,7 @@ def shown_spec(spec: RunSpec, name: str, agent: str, task: str) -> RunSpec:
         secrets={},
         callback=None,
         delegation=None,
+        tool_servers=None,
         lineage=structs.replace(spec.lineage, ancestors=()),
     )
 

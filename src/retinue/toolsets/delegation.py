@@ -41,10 +41,14 @@ class ToolsetDelegation:
         self._run = run
 
     def list_tools(self) -> tuple[ToolDescription, ...]:
+        if not self._run.may_delegate:
+            return ()
         return describe_tools(self._toolset, self._run.context)
 
     def list_agents(self) -> tuple[AgentDescription, ...]:
         """Return the agents as profiles, without persona and memory; their texts are redacted here, as in records."""
+        if not self._run.may_delegate:
+            return ()
         found = available_agents(self._orchestrator, self._run.context)[:MAX_AGENTS]
         return tuple(
             AgentDescription(
@@ -70,7 +74,7 @@ class ToolsetDelegation:
         self, tool: str, call: str, arguments: Any, update: OnPartialResult | None = None
     ) -> ToolResult | str:
         """Return the result of a tool, or the message of a call that no tool was run for."""
-        handler = self._toolset.handlers.get(tool)
+        handler = self._toolset.handlers.get(tool) if self._run.may_delegate else None
         if handler is None:
             return f"Unknown tool: {tool}. Tools: {', '.join(self._toolset.handlers)}."
         try:

@@ -29,10 +29,17 @@ from retinue.cli.printing import (
     render_table,
     stdout_columns,
 )
-from retinue.cli.trust_prompt import MAX_SUMMARY_COLUMNS, describe_tools, format_value, list_set_fields
+from retinue.cli.trust_prompt import (
+    MAX_SUMMARY_COLUMNS,
+    describe_server,
+    describe_tools,
+    format_value,
+    list_set_fields,
+)
 from retinue.client import Retinue
 from retinue.config.directories import config_folder, find_project_levels
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.mcp import McpServer
 from retinue.output.untrusted_text import strip_control_characters, to_one_line
 from retinue.support.formatting import pluralize, suggest_spelling
 
@@ -47,12 +54,12 @@ MIN_COLUMNS_FOR_TOOLS = 100
 DESCRIPTION_LINES = 2
 
 
-def check_agents(roster: AgentSet) -> tuple[int, list[Diagnostic]]:
-    """Return the number of agents and the diagnostics of their files."""
+def check_agents(roster: AgentSet, retinue: Retinue) -> tuple[int, list[Diagnostic]]:
+    """Return the number of agents and the diagnostics of their files and MCP servers."""
     found = [entry.agent for entry in roster.list_definitions()]
     return len(found), [
         *roster.problems,
-        *(remark for agent in found for remark in _list_diagnostics(agent)),
+        *(remark for agent in found for remark in _list_diagnostics(agent, retinue)),
         *_repeated_names(found),
     ]
 
@@ -66,7 +73,7 @@ def check_files(retinue: Retinue, paths: Sequence[Path]) -> tuple[int, list[Diag
     for path in files:
         found = checked_paths.get(str(path.absolute())) or retinue.read_agent(path)
         if isinstance(found, Agent):
-            remarks += _list_diagnostics(found)
+            remarks += _list_diagnostics(found, retinue)
             agents.append(found)
         else:
             remarks.append(found or Diagnostic(str(path), "is not an agent: it has no `name`"))
@@ -85,9 +92,14 @@ def _repeated_names(agents: Sequence[Agent]) -> Iterator[Diagnostic]:
                 )
 
 
-def _list_diagnostics(agent: Agent) -> Iterator[Diagnostic]:
+def _list_diagnostics(agent: Agent, retinue: Retinue) -> Iterator[Diagnostic]:
     yield from agent.notices
     place = agent.source or agent.name
+    yield from (
+        Diagnostic(place, f"mcp_servers: {server.name} cannot be started: {server.problem}")
+        for server in retinue.find_servers(agent)
+        if server.problem
+    )
     yield from (Diagnostic(place, f"unknown key {key!r}; ignored") for key in agent.unknown)
     if contradiction := find_conflict(agent.to_profile()):
         yield Diagnostic(place, contradiction.message)
@@ -342,15 +354,17 @@ def list_agents(as_json: bool, cwd: str | None) -> None:
 @cwd_option
 def show(name: str, as_json: bool, cwd: str | None) -> None:
     """Show an agent with all details except secrets."""
-    roster = Retinue(cwd=cwd).roster()
+    retinue = Retinue(cwd=cwd)
+    roster = retinue.roster()
     entries = _list_named(roster, name)
     if not entries:
         raise _unknown_agent_error(roster, name)
     if as_json:
-        print_json({"definitions": [_definition_json(entry) for entry in entries]})
+        print_json({"definitions": [_definition_json(entry, retinue.find_servers(entry.agent)) for entry in entries]})
         return
     for number, entry in enumerate(sorted(entries, key=lambda entry: entry.status is not DefinitionStatus.USED)):
-        print_lines([*([""] if number else []), *render_definition(entry)])
+        servers = retinue.find_servers(entry.agent)
+        print_lines([*([""] if number else []), *render_definition(entry, servers)])
 
 
 @agents.command(
@@ -370,7 +384,7 @@ def check(ctx: click.Context, paths: tuple[Path, ...], as_json: bool, cwd: str |
     PATH is a file or a folder of files. Broken, contradictory, unknown and ignored settings are listed.
     """
     retinue = Retinue(cwd=cwd)
-    checked, found = check_files(retinue, paths) if paths else check_agents(retinue.roster())
+    checked, found = check_files(retinue, paths) if paths else check_agents(retinue.roster(), retinue)
     _print_diagnostics(found, {"checked": checked}, as_json=as_json)
     if not as_json:
         problems = pluralize(len(found), "problem") if found else "no problems"
@@ -404,7 +418,7 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
         raise _unknown_agent_error(retinue.roster(), name)
     if not revoke and not yes and not is_interactive():
         raise click.UsageError("Not a terminal: review the agent, then pass --yes to approve it.")
-    trust_prompt.print_agent(agent)
+    trust_prompt.print_agent(agent, retinue.find_servers(agent))
     if revoke:
         is_done = trust_prompt.revoke_trust(retinue, agent)
     else:
@@ -452,7 +466,7 @@ agents.add_command(edit)
 agents.add_command(delete)
 
 
-def render_definition(entry: AgentListing) -> Iterator[str]:
+def render_definition(entry: AgentListing, servers: Sequence[McpServer] = ()) -> Iterator[str]:
     """Render a definition with everything but its secrets."""
     agent = entry.agent
     rows = [
@@ -467,7 +481,8 @@ def render_definition(entry: AgentListing) -> Iterator[str]:
         ["effective tools", describe_tools(agent)],
         ["persona", _private_file(agent, "SOUL.md") if agent.persona else ""],
         ["memory", _private_file(agent, "MEMORY.md") if agent.memory else ""],
-        *([name, format_value(value)] for name, value in list_set_fields(agent)),
+        *([name, format_value(value)] for name, value in list_set_fields(agent) if name != "mcp_servers"),
+        *(["MCP server", describe_server(server)] for server in servers),
         ["unknown keys", ", ".join(agent.unknown)],
         ["digest", agent.digest],
     ]
@@ -510,11 +525,15 @@ def _listing_json(entry: AgentListing) -> dict[str, Any]:
     }
 
 
-def _definition_json(entry: AgentListing) -> dict[str, Any]:
+def _definition_json(entry: AgentListing, servers: Sequence[McpServer]) -> dict[str, Any]:
     agent = entry.agent
     return {
         **_listing_json(entry),
         "fields": dict(list_set_fields(agent)),
+        "servers": [
+            {"name": server.name, "start": describe_server(server), "problem": server.problem or None}
+            for server in servers
+        ],
         "body": agent.body,
         "digest": agent.digest,
         "unknown": agent.unknown,

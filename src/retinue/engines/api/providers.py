@@ -33,6 +33,7 @@ CAPABILITIES = EngineCapabilities(
     resumes=True,
     finalizes=True,
     delegates=True,
+    calls_servers=True,
     steers=True,
     calls_functions=True,
     reports_cost=True,

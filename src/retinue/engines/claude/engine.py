@@ -35,7 +35,13 @@ from retinue.engines.claude.run import (
     why_not_resumable,
     write_pointer,
 )
-from retinue.engines.claude.tools import build_own_toolbox, to_mcp_tool_name, to_retinue_name, tool_aliases
+from retinue.engines.claude.tools import (
+    build_own_toolbox,
+    make_server_toolboxes,
+    to_mcp_tool_name,
+    to_retinue_name,
+    tool_aliases,
+)
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.process.child import ChildProcess, open_child
 from retinue.engines.process.supervisor import ProcessSupervisor
@@ -120,10 +126,12 @@ class ClaudeEngine:
         await emit(Completion.PENDING)
         toolbox = build_own_toolbox(spec, self._readers)
         agents = spec.delegation.list_agents() if spec.delegation else ()
+        servers = await make_server_toolboxes(spec.tool_servers) if spec.tool_servers else {}
+        allowed = [*list_allowed_tools(spec), *(tool.name for box in servers.values() for tool in box.schemas)]
         async with (
             BackgroundTasks(wire.pump),
             sdk.connect_client(
-                wire, toolbox, list_allowed_tools(spec), agents, preapproved=list_preapproved_tools(spec)
+                wire, toolbox, allowed, agents, preapproved=list_preapproved_tools(spec), servers=servers
             ) as client,
         ):
             if client:

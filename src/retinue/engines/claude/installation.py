@@ -84,6 +84,7 @@ CAPABILITIES = EngineCapabilities(
     resumes_natively=True,
     finalizes=True,
     delegates=True,
+    calls_servers=True,
     steers=True,
     reports_cost=True,
     confines=True,

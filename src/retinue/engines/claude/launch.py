@@ -12,7 +12,7 @@ from retinue.engines.claude.tools import NATIVE_DELEGATION_TOOLS, SERVER_NAME, l
 from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.model.events import Notice
 from retinue.model.runs import Limits, RunSpec, process_limits
-from retinue.model.tool_names import is_delegation, to_claude_name
+from retinue.model.tool_names import MCP_PREFIX, is_delegation, is_on_server, to_claude_name
 
 CLAUDE_VARIABLES = {
     # No traffic except to the provider: no telemetry, no updates, no error reports.
@@ -54,7 +54,10 @@ API_KEY_VARIABLE = "ANTHROPIC_API_KEY"
 def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, resumes: bool) -> ChildCommand:
     """Return the command of a process for this run; `folder` holds what is too long or too private for arguments."""
     prompts = {"--system-prompt-file": spec.system_prompt, "--append-system-prompt-file": spec.append_prompt}
-    servers = {SERVER_NAME: {"type": "sdk", "name": SERVER_NAME}} if list_own_tools(spec) else {}
+    served = [*([SERVER_NAME] if list_own_tools(spec) else []), *list_server_labels(spec)]
+    servers = {name: {"type": "sdk", "name": name} for name in served}
+    # Which tools these servers have is known once they have started; the permission hook allows those only.
+    allowed = [*list_allowed_tools(spec), *(f"{MCP_PREFIX}{label}" for label in list_server_labels(spec))]
     arguments = [
         *("--output-format", "stream-json", "--input-format", "stream-json"),
         *("--verbose", "--include-partial-messages"),
@@ -68,7 +71,7 @@ def build_command(spec: RunSpec, program: str, folder: Path, *, session: str, re
         *("--mcp-config", msgspec.json.encode({"mcpServers": servers}).decode()),
         # The tools that exist, and those allowed without asking; others are refused, since nobody can be asked.
         *("--tools", ",".join([*list_builtin_tools(spec), *(NATIVE_DELEGATION_TOOLS if spec.delegation else ())])),
-        *("--permission-mode", "dontAsk", "--allowedTools", ",".join(list_allowed_tools(spec))),
+        *("--permission-mode", "dontAsk", "--allowedTools", ",".join(allowed)),
         f"--resume={session}" if resumes else f"--session-id={session}",
         *write_prompt_files(folder, prompts),
         *_preference_arguments(spec),
@@ -107,13 +110,22 @@ def list_unapplied_preferences(spec: RunSpec) -> Iterator[Notice]:
 
 def list_builtin_tools(spec: RunSpec) -> list[str]:
     """Return the granted tools that are Claude Code's own, by its names."""
-    own = list_own_tools(spec)
-    return [to_claude_name(tool) for tool in spec.grant.tools if tool not in own and not is_delegation(tool)]
+    own, labels = list_own_tools(spec), list_server_labels(spec)
+    return [
+        to_claude_name(tool)
+        for tool in spec.grant.tools
+        if tool not in own and not is_delegation(tool) and not any(is_on_server(tool, label) for label in labels)
+    ]
 
 
 def list_allowed_tools(spec: RunSpec) -> list[str]:
-    """Return all tools the run may use, by Claude Code's names."""
+    """Return all tools the run may use, by Claude Code's names, but those of the MCP servers of its agent."""
     return [*list_builtin_tools(spec), *map(to_mcp_tool_name, list_own_tools(spec))]
+
+
+def list_server_labels(spec: RunSpec) -> tuple[str, ...]:
+    """Return the MCP servers of the run's agent. Claude Code sees them as servers of this process."""
+    return spec.tool_servers.labels if spec.tool_servers else ()
 
 
 def list_preapproved_tools(spec: RunSpec) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio.to_thread
@@ -21,7 +22,7 @@ from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.toolbox import AgentToolbox, ToolSchema
 from retinue.model.errors import ErrorCode
 from retinue.model.runs import AgentDescription, ToolUse
-from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL, is_delegation, to_claude_name
+from retinue.model.tool_names import FINALIZE_TOOL, MCP_PREFIX, SPAWN_TOOL, is_delegation, to_claude_name
 
 if TYPE_CHECKING:
     from claude_agent_sdk import AgentDefinition, ClaudeSDKClient, HookMatcher, McpSdkServerConfig, Transport
@@ -57,11 +58,13 @@ async def connect_client(
     agents: Collection[AgentDescription] = (),
     *,
     preapproved: Collection[str] = (),
+    servers: Mapping[str, AgentToolbox] = MappingProxyType({}),
 ) -> AsyncIterator[ClaudeSDKClient | None]:
     """Connect to the Claude Code at the end of the wire; None if its output ended before it answered.
 
     Claude Code can call the tools of the toolbox, and executes only the allowed tools, given by its own names; the
-    `preapproved` ones skip the permission hook. The agents are announced to its model.
+    `preapproved` ones skip the permission hook. The agents are announced to its model. The `servers` are those of
+    the run's agent, with their tools under the names that Claude Code has for them.
 
     Raises:
         EngineError: Claude Code does not understand the SDK.
@@ -75,7 +78,10 @@ async def connect_client(
         "PostToolBatch": [_stop_after_finalize_hook(finalizing)],
     }
     options = ClaudeAgentOptions(
-        mcp_servers={SERVER_NAME: _tool_server(toolbox, finalizing)} if toolbox.schemas else {},
+        mcp_servers={
+            **({SERVER_NAME: _tool_server(toolbox, finalizing)} if toolbox.schemas else {}),
+            **{label: _tool_server(tools, finalizing, label) for label, tools in servers.items()},
+        },
         agents={agent.name: _agent_definition(agent) for agent in agents},
         hooks=hooks,
         # The task is plain text: a leading slash or an @ in it has no meaning.
@@ -158,15 +164,16 @@ def _stop_after_finalize_hook(finalizing: FinalizeState) -> HookMatcher:
     return HookMatcher(hooks=[check])
 
 
-def _tool_server(toolbox: AgentToolbox, finalizing: FinalizeState) -> McpSdkServerConfig:
-    """Return the server of our tools, which validate their arguments themselves.
+def _tool_server(toolbox: AgentToolbox, finalizing: FinalizeState, name: str = SERVER_NAME) -> McpSdkServerConfig:
+    """Return the server of our tools, which validate their arguments themselves; or that of another server's tools.
 
     The SDK's own server would do that by the schemas alone, and a pattern in an output schema may take endless time.
     """
     import mcp_types as types
     from mcp.server import Server
 
-    listing = types.ListToolsResult(tools=[_to_mcp_tool(schema) for schema in toolbox.schemas])
+    prefix = "" if name == SERVER_NAME else f"{MCP_PREFIX}{name}__"
+    listing = types.ListToolsResult(tools=[_to_mcp_tool(schema, prefix) for schema in toolbox.schemas])
 
     async def list_tools(_context: object, _params: object) -> types.ListToolsResult:
         return listing
@@ -174,24 +181,25 @@ def _tool_server(toolbox: AgentToolbox, finalizing: FinalizeState) -> McpSdkServ
     async def call_tool(_context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments = dict(params.arguments or {})
         use = arguments.pop(CALL_ARGUMENT, "")
-        outcome = await toolbox.call(ToolUse(use, params.name, arguments))
-        if params.name == FINALIZE_TOOL and not outcome.is_error:
+        outcome = await toolbox.call(ToolUse(use, f"{prefix}{params.name}", arguments))
+        if not prefix and params.name == FINALIZE_TOOL and not outcome.is_error:
             finalizing.is_done = True
         text = types.TextContent(type="text", text=outcome.text)
-        return types.CallToolResult(content=[text], is_error=outcome.is_error)
+        images = [types.ImageContent(type="image", data=one.data, mime_type=one.media_type) for one in outcome.images]
+        return types.CallToolResult(content=[text, *images], is_error=outcome.is_error)
 
-    server = Server(SERVER_NAME, on_list_tools=list_tools, on_call_tool=call_tool)
-    return {"type": "sdk", "name": SERVER_NAME, "instance": server}
+    server = Server(name, on_list_tools=list_tools, on_call_tool=call_tool)
+    return {"type": "sdk", "name": name, "instance": server}
 
 
-def _to_mcp_tool(schema: ToolSchema) -> Tool:
+def _to_mcp_tool(schema: ToolSchema, prefix: str) -> Tool:
     import mcp_types as types
 
     return types.Tool(
-        name=schema.name,
+        name=schema.name.removeprefix(prefix),
         description=schema.description,
         input_schema=dict(schema.schema),
         # Of the calls in one message, Claude Code runs only those of read-only tools in parallel.
-        annotations=types.ToolAnnotations(read_only_hint=schema.name != FINALIZE_TOOL),
+        annotations=types.ToolAnnotations(read_only_hint=not prefix and schema.name != FINALIZE_TOOL),
         _meta={"anthropic/maxResultSizeChars": MAX_RESULT_CHARS},
     )

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from anyio import CapacityLimiter
 
-from retinue.engines.toolbox import AgentToolbox, delegation_tools, finalize_tool, make_tool
+from retinue.engines.toolbox import AgentToolbox, delegation_tools, finalize_tool, make_tool, server_tools
 from retinue.engines.tools.base import SandboxedDirectory
 from retinue.engines.tools.files import ls
-from retinue.model.runs import RunSpec, ToolArguments
-from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL, is_delegation, to_pi_name
+from retinue.model.runs import RunSpec, ToolArguments, ToolServers
+from retinue.model.tool_names import FINALIZE_TOOL, MCP_PREFIX, SPAWN_TOOL, is_delegation, to_pi_name
 
 NATIVE_DELEGATION_TOOLS = ("Agent", "Task")
 """Claude Code's names for its delegation tool: for models, in its lists, and in older versions."""
@@ -60,6 +60,15 @@ def build_own_toolbox(spec: RunSpec, readers: CapacityLimiter) -> AgentToolbox:
     if spec.delegation:
         toolbox = toolbox.with_tools(*delegation_tools(spec.delegation))
     return toolbox.restricted_to(list_own_tools(spec))
+
+
+async def make_server_toolboxes(servers: ToolServers) -> dict[str, AgentToolbox]:
+    """Return the granted tools of the MCP servers of a run, by server, once these have started."""
+    tools = await server_tools(servers)
+    return {
+        label: AgentToolbox(tool for tool in tools if tool.schema.name.startswith(f"{MCP_PREFIX}{label}__"))
+        for label in servers.labels
+    }
 
 
 def to_mcp_tool_name(tool: str) -> str:

@@ -10,6 +10,7 @@ CAPABILITIES = EngineCapabilities(
     resumes=True,
     finalizes=True,
     delegates=True,
+    calls_servers=True,
     reports_cost=True,
     confines=True,
 )

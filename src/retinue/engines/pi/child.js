@@ -157,6 +157,8 @@ export default function retinue(pi) {
       if (parent) {
         const { tools } = await sendToParent(parent, { type: "tools" }).catch(() => ({ tools: [] })); // reported as missing
         for (const tool of tools) pi.registerTool(delegationTool(parent, tool));
+        // Of MCP servers the parent lists only granted tools. Their names are known once the servers have started.
+        run.tools = [...run.tools, ...tools.map(({ name }) => name).filter((name) => name.startsWith("mcp__"))];
       }
       const known = new Set(pi.getAllTools().map((tool) => tool.name));
       pi.setActiveTools(run.tools);

@@ -34,13 +34,17 @@ from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
 from retinue.model.runs import RunSpec
+from retinue.model.tool_names import MCP_PREFIX
 
 NO_DELEGATION = (
     "The agent cannot delegate: pi is older than 0.87, or the agent sets its own pi arguments, so pi accepts no "
     "commands."
 )
 
-
+NO_SERVERS = (
+    "The tools of the MCP server {label} are left out: pi is older than 0.87, or the agent sets its own pi "
+    "arguments, so pi accepts no commands."
+)
 STEERING_UNSUPPORTED = Failure(
     ErrorCode.UNSUPPORTED,
     "This pi cannot steer a running agent: it is older than 0.87, or the agent sets its own pi arguments. The "
@@ -103,8 +107,12 @@ class PiEngine:
     async def _run_oneshot(self, spec: RunSpec, start: PiLaunch, emit: Emit, *, settles: bool) -> None:
         import tempfile
 
-        if spec.callback:
+        if spec.callback and spec.delegation:
             await emit(Notice("not_applied", NO_DELEGATION))
+        if spec.tool_servers:
+            for label in spec.tool_servers.labels:
+                message = NO_SERVERS.format(label=label)
+                await emit(Notice("not_applied", message, preference=f"{MCP_PREFIX}{label}"))
         with tempfile.TemporaryDirectory(prefix="retinue-") as folder:
             needs = structs.replace(start.needs, read=(*start.needs.read, folder))
             confining = confine_pi(

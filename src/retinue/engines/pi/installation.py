@@ -49,6 +49,7 @@ CAPABILITIES = EngineCapabilities(
     resumes_natively=True,
     finalizes=True,
     delegates=True,
+    calls_servers=True,
     delegates_by_socket=True,
     steers=True,
     reports_cost=True,

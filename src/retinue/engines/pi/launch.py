@@ -24,7 +24,7 @@ from retinue.model.events import Notice
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import RunSpec, process_limits
 from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
-from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
+from retinue.model.tool_names import FINALIZE_TOOL, is_delegation, is_on_server
 
 EXTENSION_PATH = Path(__file__).with_name("child.js")
 
@@ -148,7 +148,10 @@ def _find_compile_cache(environ: Mapping[str, str]) -> str:
 
 
 def list_granted_tools(spec: RunSpec) -> list[str]:
-    return [*spec.grant.tools, *([FINALIZE_TOOL] if spec.finalize else [])]
+    """Return the granted tools, without those of MCP servers of ours: the extension adds these once it knows them."""
+    labels = spec.tool_servers.labels if spec.tool_servers else ()
+    granted = [tool for tool in spec.grant.tools if not any(is_on_server(tool, label) for label in labels)]
+    return [*granted, *([FINALIZE_TOOL] if spec.finalize else [])]
 
 
 def list_unapplied_preferences(spec: RunSpec, start: PiLaunch) -> Iterator[Notice]:
@@ -181,8 +184,11 @@ def _build_arguments(spec: RunSpec, installation: PiInstallation) -> list[str]:
         arguments += ["--thinking", agent.thinking]
     if agent.no_extensions:
         arguments.append("-ne")
-        if installation.version is None or installation.version >= MCP_SINCE:
-            arguments.append("--no-mcp")
+    # Servers of ours may be those of pi's own configuration, which would be started twice.
+    if (agent.no_extensions or spec.tool_servers) and (
+        installation.version is None or installation.version >= MCP_SINCE
+    ):
+        arguments.append("--no-mcp")
     for extension in agent.extensions:
         arguments += ["-e", extension]
     if agent.no_skills:
