@@ -53,6 +53,33 @@ async def test_run_with_isolation_reports_its_changes_and_leaves_the_users_files
     assert snapshot(repository) == before
 
 
+BYPRODUCTS = {
+    "__pycache__/a.cpython-311.pyc": "made",
+    "sub/__pycache__/b.pyc": "made",
+    ".pytest_cache/README.md": "x",
+}
+
+
+async def test_byproducts_alone_are_no_change(repository):
+    write_files(repository, {"sub/__pycache__/b.pyc": "the user's"})
+    async with make(repository, work=lambda folder, _spec: write_files(folder, BYPRODUCTS)) as retinue:
+        result = await retinue.run("writer", "Run it", isolation="worktree")
+    assert (result.failure, result.actual.worktree) == (None, None)
+    assert git(repository, "branch", "--list", "retinue/*") == ""
+
+
+async def test_byproducts_are_left_out_of_the_changes_unless_they_are_tracked(repository):
+    write_files(repository, {"tracked.pyc": "old\n"})
+    git(repository, "add", "tracked.pyc")
+    git(repository, "commit", "--quiet", "--message", "tracked")
+    changed = {**BYPRODUCTS, "a.txt": "new\n", "tracked.pyc": "new\n"}
+    async with make(repository, work=lambda folder, _spec: write_files(folder, changed)) as retinue:
+        result = await retinue.run("writer", "Run it", isolation="worktree")
+    changes = result.actual.worktree
+    assert changes
+    assert git(repository, "diff", "--name-only", changes.base, changes.head).split() == ["a.txt", "tracked.pyc"]
+
+
 async def test_isolation_of_the_agents_file_applies_without_an_option(repository):
     write_files(repository.parent, {".claude/agents/filed.md": (
         "---\nname: filed\ndescription: d\ntools: Read, Write\nisolation: worktree\n---\nYou write.\n"

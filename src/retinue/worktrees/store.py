@@ -29,6 +29,11 @@ ID_DIGITS = 8
 INCLUDE_FILE = ".worktreeinclude"
 """Names, as patterns of gitignore, ignored files that a worktree gets, too."""
 MAX_INCLUDED_FILES = 10_000
+BYPRODUCTS = (
+    "__pycache__/**", "*.pyc", ".pytest_cache/**", ".mypy_cache/**", ".ruff_cache/**", ".ipynb_checkpoints/**",
+    ".DS_Store",
+)  # fmt: skip
+"""Untracked files that programs leave behind by themselves: nobody's changes, whether ignored or not."""
 MAX_RECORD_BYTES = 2**20
 LOCK_INTERVAL = 0.02
 BRANCH_PREFIX = "retinue/"
@@ -233,7 +238,7 @@ class WorktreeStore:
             if own_index.exists():
                 # With the times of the user's index, so that unchanged files are not read.
                 shutil.copy2(own_index, index)
-            git.run("add", "--all", index=index)
+            _add_files(git, index)
             tree = git.read("write-tree", index=index)
         if head and tree == git.read("rev-parse", f"{head}^{{tree}}"):
             return head
@@ -281,7 +286,7 @@ class WorktreeStore:
         common, expected = git.read("rev-parse", "--git-common-dir"), Path(record.git_dir).parents[1]
         if os.path.realpath(Path(record.path, common)) != os.path.realpath(expected):
             raise GitError(f"{record.git_dir} was changed to belong to {common}, not to {expected}.")
-        git.run("add", "--all")
+        _add_files(git)
         tree, head = git.read("write-tree"), git.read("rev-parse", "HEAD")
         if tree != git.read("rev-parse", "HEAD^{tree}"):
             title = f"{record.agent}: {' '.join(record.task.split())[:MAX_NAME_CHARS]}"
@@ -443,6 +448,16 @@ def _check_folder(record: Worktree) -> None:
     folder = os.path.realpath(record.cwd)
     if not Path(folder).is_relative_to(os.path.realpath(record.path)):
         raise GitError(f"{record.cwd} is a link to {folder}. Remove the link, or choose another directory.")
+
+
+def _add_files(git: Git, index: Path | None = None) -> None:
+    """Add all files but byproducts to the index; tracked ones also if they look like byproducts.
+
+    Raises:
+        GitError: git failed.
+    """
+    git.run("add", "--all", "--", ".", *(f":(exclude,glob)**/{pattern}" for pattern in BYPRODUCTS), index=index)
+    git.run("add", "--update", index=index)
 
 
 def _fold_name(name: str) -> str:
