@@ -47,11 +47,44 @@ MESSAGE_WORDS = re.compile(
     r"(?:now )?written|go(?:es)? on with|to go on|what (?:it|they|the runs?) had|what there (?:is|was)|nothing was said|"
     r"at work|begun|looked at|so many|is in order|all in order|it is so|take as read|let others? in|switched off|"
     r"cannot be called|carried out by|is no (?:plan|script|JSON|text|path|agent)|of (?:its|their|your) own to|"
+    r"whatever|put off|let (?:\w+ ){1,2}in|says about|what was said|before that stands|stands with|what remains|"
+    r"what serves|taken (?:for|up)|do something|as set|below it(?=:)|at the latest|the store says|calls? home|have a word|"
+    r"have said|never given|advised to|our tools|read aloud|is yours to|costs nobody|"
     r"as (?:it|they) stands?|say so|goes on|told apart|not there yet|seed \d{3}|"
     r"colour\w*|behaviours?|honour\w*|favour\w*|recognis\w+|organis\w+|analys(?:e|ed|es|ing))\b",
     re.IGNORECASE,
 )
 """Phrases that a person or a model has to decode, and British spellings."""
+FORMER_TEXTS = """\
+Nothing in these documents needs what is not there yet.
+See what runs, in whatever process it was started.
+Exit codes: 0 it is so, 1 it was left as it is, 2 it cannot be done.
+TIME is added to its timeout, and to the end that no work of its own can put off
+2 its time is as it was: the run is not at work.
+The agent goes on with its step; then its model reads TEXT before it is asked again.
+With --host: let other machines in. Read what it says about that.
+Show whom a session asked, what was said and what was done. Before that stands what else is known of it.
+Without --results, what remains lists them, shows their answers and continues them.
+1 setting was not taken as written in environment (retinue doctor)
+6 agents checked, 0 to mend.
+Run 435a6687 has been told; its agent reads it before it asks its model again.
+There is nobody to ask here: give --yes to install, or --dry-run to only look.
+What serves HTTP is not installed.
+bad name! was not written: the name cannot be called: use letters
+No engine with a language model is configured here, and rules must not be taken for an agent.
+… and not trusted as it is now written.
+Keys of one letter do something
+At most, levels of runs · At most, turns · as set
+Below it: 3 runs, working
+timeout seconds after the start, plus extend_timeout_debounce; at ceiling_factor timeouts at the latest
+One that is taken up again has spent what the store says its earlier runs consumed.
+A run that hands on exactly what it or one above it was given is told to do it itself.
+Those tools call home: they reach the process that started the run, and everything is kept there
+Hosts have a word in it, too: Codex reads a project's file only in folders you have said you trust
+A second start makes its link from the token, too: it says nothing to whoever has the port.
+A process whose agent was never given what pi took serves no other run.
+An agent that has `fallback_models`, and whose models all failed, is advised to have others, not to have some."""
+"""Texts that were rewritten because no reader understood them; their words must not come back."""
 NO_MESSAGES = ("src/retinue/testing/", "src/retinue/engines/offline/search.py")
 """Files whose texts are data: lists of words and the texts of contract tests."""
 
@@ -143,6 +176,10 @@ def list_commands(command: click.Command, context: click.Context) -> Iterator[cl
             child = command.get_command(context, name)
             assert child is not None
             yield from list_commands(child, click.Context(child, info_name=name, parent=context))
+
+
+def test_every_former_text_has_a_banned_phrase():
+    assert [text for text in FORMER_TEXTS.splitlines() if not MESSAGE_WORDS.search(text)] == []
 
 
 def test_messages_use_no_banned_phrases():
