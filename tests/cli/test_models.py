@@ -75,7 +75,7 @@ def test_models_of_a_provider_lists_its_price_list(cli, name):
     assert "gemini-3.8-flash" in cli("models", name).stdout
 
 
-def test_models_of_a_provider_without_a_price_list_says_how_to_name_one(cli):
+def test_models_of_a_provider_without_a_price_list_explain_how_to_name_one(cli):
     done = cli("models", "ollama")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "--model ollama/MODEL" in done.stderr
@@ -237,7 +237,7 @@ def test_first_line_names_the_provider_of_the_agent(cli, scratch_home):
     assert [each.stderr.splitlines()[0] for each in (done, agent_first)] == [first, first]
 
 
-def test_first_line_of_the_offline_engine_says_that_it_is_no_model(cli):
+def test_first_line_of_the_offline_engine_states_that_it_is_no_model(cli):
     done = cli("run", "explorer", "x", RETINUE_MODEL="openai/gpt-5")
     assert done.stderr.startswith("engine: offline (rules, not a language model")
 

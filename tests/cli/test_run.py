@@ -117,7 +117,7 @@ def test_last_line_of_several_runs_is_their_sum(cli):
     assert last.startswith("m-1 · 2,400 tokens in, 68 out · cost unknown · ")
 
 
-def test_last_line_says_if_the_cost_of_some_runs_is_unknown(cli):
+def test_last_line_reports_that_the_cost_of_some_runs_is_unknown(cli):
     unpriced = TURN["event"]
     script = {"runs": [[ANSWER, {"event": PRICED}], [ANSWER, {"event": unpriced}]]}
     last = cli("chain", "--step", "explorer", "x", "--step", "tester", "y", *SCRIPTED, script=script).stderr

@@ -27,5 +27,5 @@ def test_known_sequences_become_keys_and_unknown_ones_are_ignored(typed, keys):
     assert list(parse_keys(typed)) == keys
 
 
-def test_pasted_text_is_told_from_keys():
+def test_pasted_text_is_distinguished_from_keys():
     assert [type(key) for key in parse_keys(b"q\x1b[200~q\x1b[201~")] == [str, PastedText]

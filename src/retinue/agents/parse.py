@@ -161,8 +161,7 @@ def _parse_plain_lines(source: str) -> list[tuple[str, int, HeaderValue]] | None
         if not line.strip() or line.startswith("#"):
             continue
         found = _PLAIN_LINE.fullmatch(line)
-        value = _parse_plain_value((found[2] or "").strip()) if found else None
-        if found is None or value is None:
+        if found is None or (value := _parse_plain_value((found[2] or "").strip())) is None:
             return None
         pairs.append((found[1], index, value))
     return pairs if 2 * len(pairs) < MAX_NODES else None

@@ -19,8 +19,6 @@ Note = tuple[str, str]
 Translate = Callable[[Values], Iterator[Note]]
 """Changes the values of a header and yields notes on them."""
 
-MODEL_WORDS = frozenset({"inherit", "default", "auto", "fast"})
-"""Models that mean the host's own choice."""
 COPILOT_TOOLS: Mapping[str, tuple[str, ...]] = {
     "read": ("read",),
     "readfile": ("read",),

@@ -90,13 +90,10 @@ class ControlConnection:
             await self._stream.send(encode_line(command))
         except anyio.BrokenResourceError:
             raise ProcessUnreachableError(DISCONNECTED) from None
-        match await self.next_reply():
-            case ErrorReply(message=message):
-                raise ProcessUnreachableError(message)
-            case reply if isinstance(reply, reply_type):
-                return reply
-            case _:
-                raise ProcessUnreachableError(DISCONNECTED)
+        reply = await self.next_reply()
+        if isinstance(reply, reply_type):
+            return reply
+        raise ProcessUnreachableError(reply.message if isinstance(reply, ErrorReply) else DISCONNECTED)
 
     async def watch(
         self,

@@ -109,8 +109,7 @@ def render_closing(
     lines = [render_status(progress, now)]
     for view in views:
         is_explained = (results_printed and view.depth == 1) or view.outcome is RunOutcome.CANCELLED
-        max_lines = 0 if is_explained else 1
-        lines += [headers.render(view, screen.width), *render_error(view, screen.width, max_lines)]
+        lines += [headers.render(view, screen.width), *render_error(view, screen.width, 0 if is_explained else 1)]
     lines += render_sessions(views, screen.width)
     return tuple(fit_line(line, screen.width) for line in lines)
 

@@ -271,7 +271,7 @@ async def test_third_message_with_broken_arguments_in_a_row_fails_the_run(api, t
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_repeated_call_ids_are_told_apart_in_the_next_request(api, tmp_path):
+async def test_repeated_call_ids_are_made_unique_in_the_next_request(api, tmp_path):
     async with open_provider(in_order(call_arguments(api, "{}", "{}"), ANSWER), tmp_path) as provider:
         events = await provider.run(MODELS[api])
         body = msgspec.json.encode(provider.server.requests[1].body).decode()

@@ -64,7 +64,7 @@ def test_model_may_name_its_provider(model, provider, chosen):
     assert (choice.provider.name, choice.model, choice.notice) == (*chosen, None)
 
 
-def test_alias_of_claude_files_without_anthropic_uses_the_default_and_says_so():
+def test_alias_of_claude_files_without_anthropic_uses_the_default_with_a_notice():
     choice = choose_model("sonnet", None, OPENAI)
     assert (choice.provider.name, choice.model) == ("openai", "gpt-6.1-terra")
     assert choice.notice == (

@@ -57,7 +57,7 @@ async def test_signal_and_stderr_are_in_the_failure(scratch_home, version):
         (3, "child_signal", "was ended by signal 9."),
     ],
 )
-async def test_kill_for_lack_of_memory_is_told_apart_from_other_kills(
+async def test_kill_for_lack_of_memory_is_distinguished_from_other_kills(
     scratch_home, monkeypatch, after, reason, words
 ):
     counters = scratch_home / "vmstat"

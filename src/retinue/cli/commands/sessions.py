@@ -706,15 +706,8 @@ def prune(ctx: click.Context, older_than: float, results: bool, dry_run: bool, y
     async def prune_sessions() -> None:
         done = await retinue.prune(older_than=older_than, keep_results=not results)
         if as_json:
-            print_json(
-                {
-                    "thinned": done.thinned,
-                    "removed": done.removed,
-                    "skipped": done.skipped,
-                    "logs": done.logs,
-                    "freedBytes": done.freed_bytes,
-                }
-            )
+            counts = {"thinned": done.thinned, "removed": done.removed, "skipped": done.skipped, "logs": done.logs}
+            print_json({**counts, "freedBytes": done.freed_bytes})
         skipped = f", skipped {done.skipped:,}" if done.skipped else ""
         print_hint(
             f"Deleted {pluralize(done.removed, 'whole session')} and the event details of "

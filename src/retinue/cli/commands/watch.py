@@ -156,18 +156,15 @@ class _WatchSession:
 
     async def _change_run(self, screen: WatchView, command: BrowserCommand) -> None:
         """Steer or extend a run as the commands of these names do, and show the outcome."""
-        screen.show_message(f"Sending to {command.run[:SHORT_ID_LENGTH]} …")
+        run, text = command.run, command.text
+        screen.show_message(f"Sending to {run[:SHORT_ID_LENGTH]} …")
         try:
             if command.action == "steer":
-                owner, _ = await send_command(
-                    self._retinue, command.run, lambda owner: steer_remote(owner, command.text)
-                )
+                owner, _ = await send_command(self._retinue, run, lambda owner: steer_remote(owner, text))
                 screen.show_message(describe_steering(owner))
             else:
-                seconds = EXTENSION.convert(command.text, None, None)
-                owner, reply = await send_command(
-                    self._retinue, command.run, lambda owner: extend_remote(owner, seconds)
-                )
+                seconds = EXTENSION.convert(text, None, None)
+                owner, reply = await send_command(self._retinue, run, lambda owner: extend_remote(owner, seconds))
                 screen.show_message(describe_extension(owner, seconds, reply.timeout))
         except click.ClickException as error:
             screen.show_message(error.message)

@@ -146,7 +146,6 @@ class AnthropicReader:
         self._blocks: dict[object, JsonObject] = {}
         self._parts: dict[object, dict[str, list[str]]] = {}
         """The pieces of the texts and arguments of each block, joined when the stream has ended."""
-        self._is_ended = False
 
     @property
     def usage(self) -> Usage:
@@ -165,8 +164,6 @@ class AnthropicReader:
                 return self._read_delta(index, get_object(event.get("delta")))
             case "message_delta":
                 self._read_end(get_object(event.get("delta")), get_object(event.get("usage")))
-            case "message_stop":
-                self._is_ended = True
             case "error":
                 raise ProviderStreamError(describe_error(event.get("error")))
         return ()

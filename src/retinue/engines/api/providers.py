@@ -21,8 +21,6 @@ from retinue.model.errors import ErrorCode, Failure
 from retinue.model.providers import CLAUDE_ALIASES, KnownModel, ProviderSettings, ProviderStatus
 from retinue.model.runs import Secret
 
-DEFAULTS_DATE = "2026-11-18"
-"""Date of the default models below: the middle tier of each provider in the price lists of genai-prices 0.2.3."""
 AGENT_KEY = "RETINUE_AGENT_API_KEY"
 """The secret of a run whose agent brings a key of its own."""
 CAPABILITIES = EngineCapabilities(

@@ -243,9 +243,8 @@ def encode_messages(messages: Iterable[Message]) -> list[ModelMessage]:
         else:
             last = encoded[-1] if encoded else None
             before = last.parts if isinstance(last, PydanticRequest) else ()
-            if before:
-                encoded.pop()
-            encoded.append(PydanticRequest(parts=[*before, *_encode_request_parts(message, names)]))
+            request = PydanticRequest(parts=[*before, *_encode_request_parts(message, names)])
+            encoded[len(encoded) - bool(before) :] = [request]
     return encoded
 
 

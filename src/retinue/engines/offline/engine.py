@@ -26,7 +26,6 @@ from retinue.model.results import Usage
 from retinue.model.runs import RunSpec, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL, SPAWN_TOOL
 
-MODEL = "offline-rules"
 _NO_TOOLS = f"{HONESTY}: none of `read`, `grep`, `find` and `ls` was granted, so no file could be read."
 _DELEGATED_TASK = re.compile(
     r"^(?P<indent>[ \t]*)(?:(?:[-*]|\d+[.)])[ \t]+)?(?:please[ \t]+)?(?:ask|delegate[ \t]+to)[ \t]+"
@@ -52,7 +51,7 @@ class OfflineEngine:
 class RuleModel:
     """Answers one run. It reads files only by calls of the run's own tools."""
 
-    name = MODEL
+    name = "offline-rules"
 
     def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
@@ -85,7 +84,7 @@ class RuleModel:
 
 
 def _make_reply(*content: Text | ToolUse) -> ModelReply:
-    return ModelReply(content=content, model=MODEL, usage=Usage(cost=0.0))
+    return ModelReply(content=content, model=RuleModel.name, usage=Usage(cost=0.0))
 
 
 def answer_task(spec: RunSpec, tools: frozenset[str]) -> ToolSteps[tuple[str, bool]]:

@@ -74,7 +74,6 @@ _WITHOUT_TOOL = {
 
 T = TypeVar("T")
 ToolCall = tuple[str, ToolArguments]
-"""Name and arguments."""
 ToolSteps = Generator[Sequence[ToolCall], Sequence[Message], T]
 """Yields the calls of one turn, receives their results, and returns an outcome."""
 
@@ -196,8 +195,8 @@ class FileSearch:
         return RankedFile(path, kind, named + factor * total * covered / (sum(weights) or 1.0), tuple(hits))
 
     def _score_line(self, line: SourceLine) -> float:
-        is_class = line.text.lstrip().startswith("class ")
-        return 3 * self._count_terms(line.defined_name) + self._count_terms(line.text) + 1.5 * is_class
+        terms = 3 * self._count_terms(line.defined_name) + self._count_terms(line.text)
+        return terms + 1.5 * line.text.lstrip().startswith("class ")
 
     def _count_terms(self, text: str) -> int:
         low = text[:_MAX_LINE].lower()
