@@ -571,7 +571,7 @@ def _is_asyncio() -> bool:
 
 def _in_own_task(parts: AbstractAsyncContextManager[Orchestrator]) -> AbstractAsyncContextManager[Orchestrator]:
     """Let any task close the parts: the teardown of a fixture, a later cell of a notebook."""
-    from retinue.support.tasks import OwnTask
+    from retinue.support.own_task import OwnTask
 
     return OwnTask(parts)
 

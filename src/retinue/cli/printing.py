@@ -175,7 +175,7 @@ def print_lines(lines_to_print: Iterable[str]) -> None:
 
 def encode_json_line(value: Any) -> bytes:
     """Encode a value as one line of JSON."""
-    from retinue.output.untrusted_text import encode_json
+    from retinue.output.json_text import encode_json
 
     return encode_json(value) + b"\n"
 

@@ -48,7 +48,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from retinue.model.errors import Failure
 from retinue.model.event_codec import EventRecord, from_line, to_line
 from retinue.model.runs import AgentDescription, ToolDescription
-from retinue.output.untrusted_text import complete_escapes, encode_json
+from retinue.output.json_text import encode_json
+from retinue.output.untrusted_text import complete_escapes
 
 VERSION = 1
 BRIDGE_VERSION = 1

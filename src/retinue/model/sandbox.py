@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -142,6 +141,8 @@ def parse_host_patterns(texts: Iterable[str]) -> tuple[HostPattern, ...]:
 
 def host_of_url(url: str) -> str | None:
     """Return the host and port of a URL as a pattern; None if it has none."""
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORTS.get(parts.scheme)

@@ -2,8 +2,7 @@
 
 `strip_control_characters` removes what a terminal would execute and shows invisible characters. `defang_markup`
 breaks markup that imitates a host's or ours. `wrap_untrusted` marks where foreign text begins and ends. None of this
-keeps a model from believing what it reads; it keeps text from being taken for anything but text. `encode_json` writes
-values for terminals, files of results, HTTP and sockets.
+keeps a model from believing what it reads; it keeps text from being taken for anything but text.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
-import msgspec
-
-from retinue.model.json_text import INVISIBLE_CHARACTERS, JOINERS, VARIATION_SELECTORS, escape_json
+from retinue.model.json_text import INVISIBLE_CHARACTERS, JOINERS, VARIATION_SELECTORS
 from retinue.support.cache import compile_pattern
 
 MAX_DEPTH = 200
@@ -221,19 +218,3 @@ def to_one_line(text: str, limit: int) -> str:
 
 def _escape_match(match: re.Match[str]) -> str:
     return match[0] if match[1] else f"⟨U+{ord(match[0]):04X}⟩"
-
-
-_encode = msgspec.json.Encoder().encode
-
-
-def encode_json(value: Any) -> bytes:
-    """Return a value as JSON in UTF-8 that any terminal can show; lone surrogates become U+FFFD.
-
-    Raises:
-        RecursionError: the value is nested too deeply.
-    """
-    try:
-        return escape_json(_encode(value))
-    except UnicodeEncodeError:
-        complete = map_strings(msgspec.to_builtins(value, builtin_types=(msgspec.Raw,)), replace_surrogates)
-        return escape_json(_encode(complete))

@@ -9,7 +9,8 @@ import msgspec
 from retinue.cli.options import RunOptions, cwd_option, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json, print_lines
 from retinue.cli.runner import live_view, make_retinue, run_watched
-from retinue.output.untrusted_text import encode_json, strip_control_characters
+from retinue.output.json_text import encode_json
+from retinue.output.untrusted_text import strip_control_characters
 from retinue.servers.delegation_hint import render_hint
 from retinue.support.formatting import unknown_name_message
 from retinue.toolsets.base import ToolDefinition

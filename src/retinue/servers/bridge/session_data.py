@@ -25,7 +25,8 @@ from retinue.model.events import (
     ToolReturned,
 )
 from retinue.model.results import AnswerStatus, ExecutionReport, compute_exit_code
-from retinue.output.untrusted_text import encode_json, map_strings, replace_surrogates, to_one_line
+from retinue.output.json_text import encode_json
+from retinue.output.untrusted_text import map_strings, replace_surrogates, to_one_line
 from retinue.runtime.progress import CallProgress, ProgressItem, RunState, RunView
 from retinue.runtime.recorder import PastRun
 from retinue.sessions.store import INTERRUPTED

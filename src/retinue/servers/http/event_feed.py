@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import COUNTED_EVENTS, EPHEMERAL_EVENTS, RunEnded
-from retinue.output.untrusted_text import encode_json
+from retinue.output.json_text import encode_json
 from retinue.servers.http.live_runs import BlockUpdate, EndedRun, LiveRunState, StreamingBlocks
 from retinue.servers.http.schemas import RunRow
 from retinue.sessions.store import LeaseOwner, SessionSummary

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from retinue.model.errors import ErrorCode, RefusedError
-from retinue.output.untrusted_text import encode_json
+from retinue.output.json_text import encode_json
 from retinue.servers.asgi.request_checks import HttpError, Receive, Scope, Send
 from retinue.servers.http.schemas import ErrorDetail, ErrorResponse
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import anyio
 from msgspec import Struct
 
-from retinue.output.untrusted_text import encode_json
+from retinue.output.json_text import encode_json
 from retinue.servers.asgi.request_checks import Receive, Send
 from retinue.servers.http.event_feed import EventFeed, FeedEntry
 from retinue.servers.http.inputs import WatchQuery
