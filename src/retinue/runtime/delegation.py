@@ -18,7 +18,7 @@ from retinue.engines.base import Emit
 from retinue.model.mcp import McpServer
 from retinue.model.runs import Delegation, RunSpec, Secret, ToolServers
 from retinue.model.tasks import AncestorTask, CallContext
-from retinue.model.tool_names import is_delegation
+from retinue.model.tool_names import is_delegation, is_mcp_tool
 from retinue.runtime.active_run import ActiveRun
 from retinue.runtime.supervisor import ExecuteSpec
 from retinue.support.tasks import BackgroundTasks
@@ -60,7 +60,8 @@ def child_context(
         # Another directory would be another workspace.
         roots=(spec.cwd,) if spec.sandbox.is_on else call.roots,
         sandbox=spec.sandbox,
-        host_tools=spec.grant.tools,
+        # A child has the servers of its own agent only.
+        host_tools=tuple(tool for tool in spec.grant.tools if not is_mcp_tool(tool)),
         settings=call.settings,
         max_depth=max_depth,
         callable_agents=spec.agent.tools.callable_agents,

@@ -1,11 +1,17 @@
-"""MCP servers with one fault each: `python bad.py FAULT`. They speak the protocol themselves, without the SDK."""
+"""MCP servers with one fault each: `python bad.py FAULT`. They speak the protocol themselves, without the SDK.
+
+`reader` has none: its tool returns what it reads from the file PRIVATE names, and `sleeper` leaves a process behind.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 Answer = Callable[[dict[str, Any]], Any]
@@ -77,6 +83,15 @@ def call_tool(fault: str) -> Any:
             return {"content": [7, {"type": "audio"}, {"type": "image", "data": "AA==", "mimeType": "image/x"}, None]}
         case "no_result":
             return {"content": "text", "structuredContent": {"value": 1}}
+        case "reader":
+            try:
+                text = Path(os.environ["PRIVATE"]).read_text(encoding="utf-8")
+            except OSError as error:
+                text = type(error).__name__
+            return {"content": [{"type": "text", "text": text}]}
+        case "sleeper":
+            child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+            return {"content": [{"type": "text", "text": f"{os.getpid()} {child.pid}"}]}
         case "silent":
             time.sleep(3600)
     return {"content": [{"type": "text", "text": "echo"}]}
