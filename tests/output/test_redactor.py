@@ -299,3 +299,32 @@ def test_known_value_with_lone_surrogates_is_redacted():
 )
 def test_cookie_header_is_redacted_with_a_short_first_value(header, redacted):
     assert Redactor(()).redact(header)[0] == redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "this._clientSecret=json2.client_secret,this.x",
+        "let apiKey=provider2.auth.apiKey;",
+        "exports.SignatureV4SignWithCredentials = SignatureV4SignWithCredentials;",
+        "progressToken: ProgressTokenSchema$1,",
+        "useCredentials:init2.useCredentials??!1",
+        '"--credentials"?credentials=!0:noRefresh=!0',
+        'includes credentials: "+input2);request=makeRequest({urlList:[parsedURL]})',
+        "let rejectedX509Credential=response.status===401",
+        'X_AWS_EC2_METADATA_TOKEN = "x-aws-ec2-metadata-token"',
+        "setSecret(secret: Uint8Array",
+        "owners.get(t)?.token===r.token_of_owner",
+        "opts?.negotiate?this.onProxyAuth=createNegotiateAuth():opts",
+        'this.type==="text"?subjectToken=rawText:this.format',
+        "CHARS_PER_TOKEN=3.5,ESTIMATED_IMAGE_CHARS=4800;",
+        "node app.js | http-send -u http://localhost:8080/logs",
+        "new URL('https://a:b@example.org')",
+        "export GOOGLE_API_KEY='your-api-key'",
+        "export ANTHROPIC_API_KEY=sk-ant-...",
+        'authorization: "token 0000000000000000000000000000000000000001"',
+        "Adds Authorization: Bearer header with the key",
+    ],
+)
+def test_ordinary_code_and_placeholders_are_left_alone(text):
+    assert Redactor().redact(text) == (text, 0)

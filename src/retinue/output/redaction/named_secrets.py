@@ -22,7 +22,21 @@ _MIXED_OR_SIGNS = r"(?=[a-z_\-./+=~%?:]{0,63}+[0-9!@#$^*])"
 _NOT_CODE = r"(?![(\[])"
 """Without quotes, a call or an index is code."""
 _QUOTED_OR_NOT = rf"""(?(quote)[^\s"'`\\]{{8,256}}+|[{_VALUE}]{{8,64}}+{_NOT_CODE})"""
-_SECRET = rf"(?P<value>{_NOT_A_LOCATION}{_MIXED}{_QUOTED_OR_NOT})"
+_NAME_OF_CODE = r"[a-z_$]{1,40}[0-9]{0,3}[a-z_$]{0,40}"
+_NOT_AN_EXPRESSION = (
+    # Names joined by dots, names of the thing itself, types, comparisons, `!0` of a minifier.
+    rf"(?!(?:{_NAME_OF_CODE}(?:\.{_NAME_OF_CODE}){{1,4}}|[a-z_$]{{0,40}}[0-9]{{0,3}}[a-z_$]{{0,40}}"
+    rf"(?:credential|token|secret|password)[a-z_$]{{0,20}}[0-9]{{0,2}}|(?:u?int|float)[0-9]{{1,2}}array)(?![{_VALUE}])"
+    r"|[^\s]{1,63}(?:===|\?\?)|![01](?![a-z0-9]))"
+)
+"""Without quotes, an expression of a program is no secret."""
+_NOT_A_STRING_OF_CODE = (
+    # A string that ended before, and names such as `x-aws-ec2-metadata-token`.
+    r"(?!\+[a-z_$][a-z0-9_$]{0,40}[);]|(?:[a-z]{1,12}[0-9]?-){1,6}(?:token|secret|key|test-[0-9])(?![a-z0-9\-]))"
+)
+_SECRET = (
+    rf"(?P<value>{_NOT_A_LOCATION}{_MIXED}(?(quote){_NOT_A_STRING_OF_CODE}|{_NOT_AN_EXPRESSION}){_QUOTED_OR_NOT})"
+)
 _PASSWORD = rf"(?P<value>{_NOT_A_LOCATION}{_MIXED_OR_SIGNS}{_QUOTED_OR_NOT})"
 _VALUE_RUN = rf"[{_VALUE}]*+"
 _SHORT_PASSWORD = (
@@ -109,7 +123,7 @@ def _query_secret(sign: str) -> SecretPattern:
         "sig",
         "signature",
     )
-    head = rf"{re.escape(sign)}[a-z0-9_.\-]{{1,40}}+=" + _preceded_by(
+    head = rf"{re.escape(sign)}(?!\.|this\.)[a-z0-9_.\-]{{1,40}}+=" + _preceded_by(
         *(f"{name}=" for name in (*names, "credential"))
     )
     rest = r"""[^\s?&#"'`<>\\\[\]{}]"""
@@ -117,7 +131,7 @@ def _query_secret(sign: str) -> SecretPattern:
         name="secret in a query",
         anchors=(sign,),
         needs="=",
-        head=rf"{head}(?P<value>(?![$*]|%[sd(]){rest}{{8}})",
+        head=rf"{head}(?P<value>(?![$*=]|%[sd(]|[a-z]{{1,40}}[:(]){rest}{{8}})",
         run=rf"{rest}*+",
         folded=True,
     )
@@ -148,7 +162,7 @@ _COMMAND_LINES = (
         anchors=("-u",),
         needs="-",
         head=r"(?:-u|--user|--proxy-user)(?<![a-z0-9]-u)(?<![a-z0-9]--user)(?:=|[ \t]{1,4})?[\"']?"
-        rf"[a-z0-9_.@%+\-]{{1,64}}+:(?P<value>{_ANY_WORD}(?<!:[0-9]{{6}}))",
+        rf"[a-z0-9_.@%+\-]{{1,64}}+:(?P<value>(?!//){_ANY_WORD}(?<!:[0-9]{{6}}))",
         run=_SHELL_RUN,
         folded=True,
         spaced=True,
@@ -164,7 +178,7 @@ _COMMAND_LINES = (
             for options in ("", "-s ", "-v ", "-k ", "-i ", "-ss ", "-sl ", "-x post ", "-x get ", "-x put ")
         )
         + r")[ \t=]{0,4}[\"']?[a-z0-9_.@%+\-]{1,64}+:"
-        rf"(?P<value>{_NO_PLACEHOLDER}(?!pass(?:w(?:or)?d)?\b|pwd\b|secret\b|token\b|password){_SHELL_VALUE}{{3}})",
+        rf"(?P<value>{_NO_PLACEHOLDER}(?!//|pass(?:w(?:or)?d)?\b|pwd\b|secret\b|token\b|password){_SHELL_VALUE}{{3}})",
         run=_SHELL_RUN,
         folded=True,
         spaced=True,
@@ -292,6 +306,7 @@ _WEBHOOKS = (
 _AUTHORIZATION = rf"authorization(?:{_QUOTE})?[ \t]{{0,4}}[:=][ \t]{{0,4}}(?:{_QUOTE})?"
 _CREDENTIAL = r"[a-z0-9_\-.~+/=]"
 _SCHEME = r"(?:basic|bearer|token|negotiate|ntlm|apikey|api-key|key|oauth|hawk|aws4-hmac-sha256)"
+_NO_EXAMPLE = r"(?!(?:header|secret[0-9]{0,3}|abc123|my-?token|0{16}[0-9]{0,48})(?![a-z0-9_\-.~+/=]))"
 _ADDRESS = r"""[^\s/?#"'`<>\\]"""
 # A class of its own: Python before 3.11.5 matches a possessive group with a lookahead in it wrongly.
 _USER = r"""[^\s/?#"'`<>\\@:]"""
@@ -314,7 +329,9 @@ LABELED_SECRETS = (
         + _preceded_by(
             *(f"{word}=" for word in ("key", "token", "secret", "password", "passwd", "pass", "pwd", "auth"))
         )
-        + rf"(?P<quote>{_QUOTE})?(?P<value>{_NOT_A_LOCATION}[{_VALUE}]{{8,64}}+)",
+        + rf"(?P<quote>{_QUOTE})?(?P<value>{_NOT_A_LOCATION}"
+        r"(?!(?:your|my|the|some|example|optional)[_\-]|[^\s]{1,63}?\.\.\.)"
+        rf"[{_VALUE}]{{8,64}}+)",
         run=_VALUE_RUN,
         mark="[ENV_VAR_REDACTED]",
         folded=True,
@@ -339,7 +356,7 @@ LABELED_SECRETS = (
     _labeled_secret(
         "authorization header",
         "authorization",
-        rf"{_AUTHORIZATION}(?P<value>{_SCHEME}[ \t]{{1,4}}{_CREDENTIAL}{{6}}"
+        rf"{_AUTHORIZATION}(?P<value>{_SCHEME}[ \t]{{1,4}}{_NO_EXAMPLE}{_CREDENTIAL}{{6}}"
         rf"|(?=[a-z_\-.~+/=]{{0,63}}+[0-9]){_CREDENTIAL}{{8,64}}+(?![(\[]))",
         r"""[^\r\n"'`\\]*+""",
     ),
@@ -382,7 +399,7 @@ NAMED_SECRETS = (
         name="password in a URL",
         anchors=("://",),
         needs="@",
-        head=rf"://{_USER}{{0,64}}+:(?P<value>(?!{_PLACEHOLDER}){_ADDRESS}{{1,256}}(?=@))",
+        head=rf"://{_USER}{{0,64}}+:(?P<value>(?!{_PLACEHOLDER}){_ADDRESS}{{4,256}}(?=@))",
         run="",
     ),
     _query_secret("?"),
@@ -409,7 +426,7 @@ NAMED_SECRETS = (
     _assigned_secret(
         "secret in a variable",
         *(name.upper() for name in _NAMES),
-        value=r"(?![$%/.~=:?*\-]|arn:|[a-z]{2,8}://)"
+        value=r"(?![$%/.~=:?*\-]|arn:|[a-z]{2,8}://|[0-9.]{1,12}(?:e[0-9]{1,3})?[,;)])"
         rf"(?:(?=[A-Za-z_\-./+=~%!@#$^*?:&]{{0,63}}+[0-9]){_WHOLE_VALUE}{{8,64}}+(?![(\[])"
         rf"|{_WORD_OF_CODE}[a-z]{{12,64}}+(?![A-Za-z0-9_(\[.]))",
         run=rf"{_WHOLE_VALUE}*+",
