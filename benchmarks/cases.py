@@ -57,6 +57,10 @@ def _pi(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.pi_bench", work, str(count))
 
 
+def _agents(work: str, count: int) -> tuple[str, ...]:
+    return ("-m", "benchmarks.agents_bench", work, str(count))
+
+
 def _api(work: str, count: int) -> tuple[str, ...]:
     return ("-m", "benchmarks.api_bench", work, str(count))
 
@@ -110,6 +114,15 @@ CASES = (
         floor=_baseline("first_request", 0),
         goal=2.0,
         pairs=15,
+    ),
+    BenchmarkCase(
+        name="5,000 agent files listed", ours=_agents("list", 5000), floor=_agents("read", 5000), goal=20.0
+    ),
+    BenchmarkCase(
+        name="5,000 agent files listed, in s", ours=_agents("list", 5000), floor=_constant(cpu=1.0), goal=1.5
+    ),
+    BenchmarkCase(
+        name="one agent found among 5,000 files", ours=_agents("find", 5000), floor=_agents("list", 5000), goal=0.2
     ),
     BenchmarkCase(
         name="one delegation",

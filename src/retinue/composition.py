@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from retinue.agents.agent import Agent
+from retinue.agents.name_index import NameIndex
 from retinue.agents.registry import AgentRegistry
 from retinue.agents.search_paths import SearchPaths
 from retinue.agents.trust import TrustStore
@@ -306,7 +307,8 @@ class RetinueParts:
         self.home = str(home_folder(environ))
         self.settings = SettingsFiles(environ, TOOLSET_DEFAULTS, FOREIGN_SETTINGS)
         self.trust = TrustStore(state / "trust.json")
-        self.catalog = AgentRegistry(SearchPaths(environ), self.trust, program=agents)
+        names = NameIndex(state / "agent-names.json")
+        self.catalog = AgentRegistry(SearchPaths(environ), self.trust, program=agents, names=names)
         providers = self.settings.user_providers()
         self.engines = available_engines(environ, providers=providers) if engines is None else engines
         self.redactor = Redactor((*find_secrets(environ), *_provider_keys(providers, environ)))

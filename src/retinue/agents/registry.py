@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePath
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.dialects import read_agent
+from retinue.agents.name_index import MAX_UNKNOWN_FILES, FileNames, NameIndex, index_key, select_files
 from retinue.agents.search_paths import AgentFolder, ChangeStamp, FolderContents, SearchPaths, scan_folder
 from retinue.agents.trust import TrustStore, is_read_only, names_files
 from retinue.model.agents import AgentProfile
@@ -116,6 +117,10 @@ class AgentSet:
         """Return the own name of the agent that is called by a name, which may be short for an agent of a plugin."""
         used = self._used.get(name)
         return used.name if used else name
+
+    def defines(self, name: str) -> bool:
+        """Return whether there is a definition of this name, usable or not."""
+        return name in self._by_name
 
     def find_profile(self, name: str) -> AgentProfile | Failure:
         """Return the part of an agent that another agent may see: never its persona, memory or key."""
@@ -298,6 +303,10 @@ class _ParsedFile(NamedTuple):
     """Whether an equal stamp will mean equal content."""
     result: Agent | Diagnostic | None
 
+    @property
+    def is_certain(self) -> bool:
+        return self.is_settled and not isinstance(self.result, Diagnostic)
+
 
 class _ScannedFolder(Struct, frozen=True):
     """A folder as it was last read."""
@@ -311,9 +320,25 @@ class _ScannedFolder(Struct, frozen=True):
     def agents(self) -> list[Agent]:
         return [file.result for file in self.files.values() if isinstance(file.result, Agent)]
 
+    def names(self) -> dict[str, FileNames]:
+        """Return the names that call the agents of each file whose state is certain."""
+        return {
+            path: (file.stamp, _list_file_names(file.result)) for path, file in self.files.items() if file.is_certain
+        }
+
     def diagnostics(self) -> list[Diagnostic]:
         broken = (file.result for file in self.files.values() if isinstance(file.result, Diagnostic))
         return [*self.contents.diagnostics, *broken]
+
+
+def _scanned_folder(contents: FolderContents, files: dict[str, _ParsedFile]) -> _ScannedFolder:
+    is_settled = all(file.is_settled for file in files.values())
+    names = any(isinstance(file.result, Agent) and names_files(file.result) for file in files.values())
+    return _ScannedFolder(contents, files, is_settled, names)
+
+
+def _list_file_names(result: Agent | Diagnostic | None) -> tuple[str, ...]:
+    return (result.name, *result.aliases()) if isinstance(result, Agent) else ()
 
 
 class AgentRegistry:
@@ -328,10 +353,12 @@ class AgentRegistry:
         trust: TrustStore,
         *,
         program: Iterable[Agent] = (),
+        names: NameIndex | None = None,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         self._folders = folders
         self._trust = trust
+        self._names = names
         self._program = tuple(program)
         self._clock = clock
         self._scanned: dict[AgentFolder, _ScannedFolder] = {}
@@ -342,12 +369,63 @@ class AgentRegistry:
         self, cwd: Path, *, project_agents: ProjectAgents = "ask", vault: Path | None = None
     ) -> AgentSet:
         """Return the agents of a working directory as their files are now; later changes do not affect it."""
-        scanned = [self._scan_folder(folder) for folder in self._folders.for_directory(cwd, vault=vault)]
+        folders = self._folders.for_directory(cwd, vault=vault)
+        is_first = any(folder not in self._scanned for folder in folders)
+        scanned = [self._scan_folder(folder) for folder in folders]
+        if self._names and is_first:
+            self._names.write({index_key(each): found.names() for each, found in zip(folders, scanned, strict=True)})
         accepted, trust_problem = self._trust.snapshot()
         covered = self._cover_named_files(scanned, cwd)
         make = partial(self._build_agent_set, scanned, covered, accepted, trust_problem, project_agents)
         parts = (*scanned, covered, accepted, trust_problem)
         return self._agent_sets.get_or_make((cwd, project_agents, vault), parts, make)
+
+    def for_names(
+        self,
+        cwd: Path,
+        names: Collection[str],
+        *,
+        related: Collection[str] = (),
+        project_agents: ProjectAgents = "ask",
+    ) -> AgentSet:
+        """Return the agents that these names call, and those that they replace, without reading the files of others.
+
+        These are all agents if the tree is small or has not been read before, or if one of the names is unknown; the
+        related ones may be.
+        """
+        folders = self._folders.for_directory(cwd)
+        known = self._names.read() if self._names and not all(map(self._scanned.__contains__, folders)) else {}
+        wanted: set[str] = {*names, *related}
+        while known and (scanned := self._scan_named_files(folders, known, wanted)):
+            accepted, problem = self._trust.snapshot()
+            covered = self._cover_named_files(scanned, cwd)
+            found = self._build_agent_set(scanned, covered, accepted, problem, project_agents)
+            if not all(map(found.defines, names)):
+                break
+            own = {found.resolve_name(name) for name in wanted}
+            if own <= wanted:
+                return found
+            wanted |= own  # what is called by a short name may have stronger definitions without it
+        return self.for_directory(cwd, project_agents=project_agents)
+
+    def _scan_named_files(
+        self, folders: Sequence[AgentFolder], known: Mapping[str, Mapping[str, FileNames]], names: Collection[str]
+    ) -> list[_ScannedFolder] | None:
+        """Return the folders with the files that may define these names; None if too many are not known."""
+        scanned: list[_ScannedFolder] = []
+        unknown = 0
+        for folder in folders:
+            if folder.is_fixed:
+                scanned.append(self._scan_folder(folder))
+                continue
+            now = scan_folder(folder)
+            selected, count = select_files(now.files, known.get(index_key(folder), {}), names)
+            unknown += count
+            if unknown > MAX_UNKNOWN_FILES:
+                return None
+            files = {path: _ParsedFile((), False, read_agent(Path(path), folder.origin)) for path in selected}
+            scanned.append(_scanned_folder(now, files))
+        return scanned
 
     def _cover_named_files(self, scanned: Sequence[_ScannedFolder], cwd: Path) -> tuple[Agent | Diagnostic, ...]:
         """Return the agents of a project that name files of it, with the present digest of all these files."""
@@ -395,12 +473,7 @@ class AgentRegistry:
                 is_settled = max(stamp, default=math.inf) < settled
                 before = _ParsedFile(stamp, is_settled, read_agent(Path(path), folder.origin))
             parsed[path] = before
-        scanned = _ScannedFolder(
-            now,
-            parsed,
-            all(file.is_settled for file in parsed.values()),
-            any(isinstance(file.result, Agent) and names_files(file.result) for file in parsed.values()),
-        )
+        scanned = _scanned_folder(now, parsed)
         if len(self._scanned) >= MAX_CACHED:
             self._scanned.clear()
         self._scanned[folder] = scanned

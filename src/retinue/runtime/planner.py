@@ -220,6 +220,15 @@ class Planner:
             self._index.reconcile(agent_set, self._engine_infos, settings.engine)
         return agent_set
 
+    def _load_called_agents(self, plan: Plan, admitted: AdmittedCall) -> AgentSet:
+        """Return the agents of a plan; a vault's index needs all of them."""
+        call, settings = admitted.call, admitted.settings
+        if settings.vault:
+            return self._load_agents(admitted.cwd, settings)
+        names = {task.agent for task in plan.tasks if task.agent}
+        rules = (*(call.callable_agents or ()), *call.uncallable_agents)
+        return self._catalog.for_names(admitted.cwd, names, related=rules, project_agents=settings.project_agents)
+
     @cached_property
     def _index(self) -> AgentIndex:
         from retinue.agents.sqlite_index import AgentIndex
@@ -233,7 +242,7 @@ class Planner:
             RefusedError: the whole call cannot be run.
         """
         validate_tasks(plan, admitted.settings)
-        agent_set = self._load_agents(admitted.cwd, admitted.settings)
+        agent_set = self._load_called_agents(plan, admitted)
         tasks = [_name_agent(task, agent_set) for task in plan.tasks]
         found = [Agent(name="default") if task.agent is None else agent_set.find(task.agent) for task in tasks]
         agents = [_agent_profile(one, task) for one, task in zip(found, tasks, strict=True)]
