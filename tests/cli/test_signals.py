@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import signal
 
 import pytest
 from tests.cli.conftest import PROCESS_TIMEOUT, wait_for
 from tests.support.cli_terminal import ON_A_TERMINAL
+from tests.support.fake_pi import action as do
+from tests.support.fake_pi import encode_script, install_fake_pi
+from tests.support.pi_setup import alive, environment
 
 pytestmark = pytest.mark.process
 
@@ -145,6 +149,37 @@ def test_windows_are_drawn_on_a_terminal_and_their_last_state_stays(process, ter
     assert rest.rindex("\x1b[?25h") > rest.find("\x1b[?25l")
     assert "■ explorer" in re.sub(r"\x1b\[[\d;]*m", "", rest)
     assert "Session: " in rest
+
+
+@pytest.mark.parametrize("pause", [0.005, 0.02, 0.05], ids=str)
+def test_five_ctrl_c_leave_a_clean_terminal_and_no_process(process, terminal, scratch_home, pause):
+    install_fake_pi(scratch_home / "bin")
+    terminal.keep_output()
+    options = terminal.process_options()
+    options["environ"] = {**options["environ"], **environment(scratch_home)}
+    stubborn = encode_script(do("shell", "trap '' TERM; sleep 1000"))
+    process.start("run", "implementer", stubborn, "--engine", "pi", "--allow-write", **options)
+    seen = terminal.read_until("running")
+    for _ in range(5):
+        terminal.type("\x03")
+        seen += terminal.read_for(pause)
+    seen = seen if "[exit 130]" in seen else seen + terminal.read_until("[exit 130]")
+    assert terminal.has_echo
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+    assert "Traceback" not in seen
+    assert "KeyboardInterrupt" not in seen
+    terminal.type("\n")
+    terminal.read_to_end()
+    assert wait_until_gone(scratch_home) == []
+
+
+def wait_until_gone(home):
+    """Return the processes of a home that have not ended after some seconds: the watchdog ends them."""
+    for _ in range(200):
+        if not (left := alive(home)):
+            return []
+        select.select([], [], [], 0.05)
+    return left
 
 
 def test_messages_on_a_terminal_are_wrapped_at_spaces(process, terminal):

@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import termios
+import time
 from typing import Any
 
 SHELL = 'trap : INT; "$@"; echo "[exit $?]"; read line'
@@ -29,6 +30,20 @@ class Terminal:
         while text not in seen:
             seen += self._read().decode(errors="replace")
         return seen
+
+    def keep_output(self) -> None:
+        """Let Ctrl-C not drop output that is not read yet: a test may read late."""
+        mode = termios.tcgetattr(self.device)
+        mode[3] |= termios.NOFLSH
+        termios.tcsetattr(self.device, termios.TCSANOW, mode)
+
+    def read_for(self, seconds: float) -> str:
+        """Return the output of the next seconds."""
+        seen, end = b"", time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if select.select([self.keyboard], [], [], left)[0]:
+                seen += os.read(self.keyboard, 65536)
+        return seen.decode(errors="replace")
 
     def read_to_end(self) -> str:
         self._close_device()

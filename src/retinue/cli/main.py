@@ -22,6 +22,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command of the arguments, by default those of the process, and exit with its code."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        code = _run_command(typed)
+        _let_ctrl_c_end_process()
+    except KeyboardInterrupt:
+        _let_ctrl_c_end_process()
+        code = report_cancelled(typed)
+    _exit_process(_flush_streams(code))
+
+
+def _run_command(typed: Sequence[str]) -> int:
+    try:
         streams.configure()
         if not os.environ.get(streams.DEBUG_VARIABLE):
             streams.deny_inspection()
@@ -29,10 +39,16 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
         root.main(typed, prog_name="retinue")
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except KeyboardInterrupt:
-        code = report_cancelled(typed)
-    _exit_process(_flush_streams(code))
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _let_ctrl_c_end_process() -> None:
+    """Let one more Ctrl-C end the process at once: while it exits, Python would print a traceback for it."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def report_cancelled(typed: Sequence[str]) -> int:

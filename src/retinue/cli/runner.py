@@ -244,16 +244,35 @@ async def _stop_on_signal(
     if not signals:
         task_status.started()
         return
-    with anyio.open_signal_receiver(*signals) as received:
-        task_status.started()
-        async for _ in received:
-            break
-        for number in signals:
-            signal.signal(number, lambda *_: _exit_now(view, keyboard))
-        if not options.quiet:
-            view.show_message(STOPPING_MESSAGE)
-        retinue.stop_all()
-        await anyio.sleep_forever()
+    try:
+        with anyio.open_signal_receiver(*signals) as received:
+            task_status.started()
+            async for _ in received:
+                break
+            _exit_on_signals(signals, view, keyboard)
+            if not options.quiet:
+                view.show_message(STOPPING_MESSAGE)
+            retinue.stop_all()
+            await anyio.sleep_forever()
+    finally:
+        # The receiver leaves the handler that raises KeyboardInterrupt, and Retinue is not closed yet.
+        _exit_on_signals(signals, view, keyboard)
+
+
+def _exit_on_signals(signals: Iterable[signal.Signals], view: EventView, keyboard: KeyboardReader | None) -> None:
+    for number in signals:
+        signal.signal(number, lambda *_: _exit_now(view, keyboard))
+
+
+def run_with_signals(work: Callable[..., Awaitable[WorkResult]], *arguments: Any) -> WorkResult:
+    """Run the async function, and restore the signal handlers that it replaces."""
+    handlers = {number: signal.getsignal(number) for number in list_stop_signals()}
+    try:
+        return anyio.run(work, *arguments)
+    finally:
+        for number, handler in handlers.items():
+            if handler is not None:  # as of a handler that is not Python's
+                signal.signal(number, handler)
 
 
 def _exit_now(view: EventView, keyboard: KeyboardReader | None) -> None:
@@ -317,7 +336,9 @@ def run_plan(
     only_task = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
         with live_view(retinue, toolset, options, answer=answer) as view:
-            results = anyio.run(run_watched, retinue, lambda: retinue.run_plan(plan, call), view, toolset, options)
+            results: tuple[RunResult, ...] = run_with_signals(
+                run_watched, retinue, lambda: retinue.run_plan(plan, call), view, toolset, options
+            )
     except RefusedError as refusal:
         raise _refused_error(refusal.failure, retinue, only_task) from refusal
     if only_task and (failure := results[0].failure) and not results[0].was_started:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import anyio
 import click
 import msgspec
 
 from retinue.cli.options import RunOptions, cwd_option, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json, print_lines
-from retinue.cli.runner import live_view, make_retinue, run_watched
+from retinue.cli.runner import live_view, make_retinue, run_watched, run_with_signals
 from retinue.output.json_text import encode_json
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.servers.delegation_hint import render_hint
@@ -47,7 +46,7 @@ def tools(toolset: str, shows_policy: bool, as_json: bool, cwd: str | None) -> N
     if toolset not in retinue.toolsets:
         raise click.UsageError(unknown_name_message("toolset", toolset, retinue.toolsets))
     with live_view(retinue, toolset, options, shows_progress=False) as view:
-        found = anyio.run(run_watched, retinue, list_tools, view, toolset, options)
+        found = run_with_signals(run_watched, retinue, list_tools, view, toolset, options)
     if as_json:
         print_json(
             {
