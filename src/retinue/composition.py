@@ -21,6 +21,7 @@ from retinue.agents.trust import TrustStore
 from retinue.config.directories import home_folder
 from retinue.config.settings_files import ForeignSettings, SettingsFiles, parse_devkit, parse_pi_subagents
 from retinue.engines.base import Engine, EngineInfo
+from retinue.engines.hooks.command import HookRunner
 from retinue.ipc.server import ControlServer, ControlSocket
 from retinue.mcp_client.client import McpClient
 from retinue.model.providers import ProviderSettings
@@ -336,6 +337,7 @@ class RetinueParts:
                 DELEGATION_TOOLS,
                 self.worktrees,
             )
+            hook_runner = await stack.enter_async_context(HookRunner().open())
             socket = ControlSocket(self.environ)
             orchestrator = Orchestrator(
                 planner,
@@ -347,6 +349,7 @@ class RetinueParts:
                 partial(_make_delegation, self.home),
                 self.worktrees,
                 mcp_client,
+                hook_runner,
             )
             server = ControlServer(socket, orchestrator, partial(_make_delegation, self.home, orchestrator))
             await stack.enter_async_context(server)

@@ -11,6 +11,7 @@ import pytest
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer, is_valid_name
 from retinue.agents.dialects import AgentSource, read_agent
 from retinue.model.agents import AgentProfile, ToolPolicy
+from retinue.model.hooks import Hook
 from retinue.model.runs import Secret
 from retinue.model.sandbox import SandboxMode
 
@@ -48,6 +49,7 @@ def test_profile_has_every_shared_field_of_the_agent():
         "fallback_models": ("n",),
         "thinking": "low",
         "append_system_prompt": "more",
+        "hooks": (Hook(event="SubagentStart", command="true"),),
         "extensions": ("e",),
         "no_extensions": True,
         "load_skills": ("s",),

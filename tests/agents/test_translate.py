@@ -158,8 +158,6 @@ def test_plan_mode_of_claude_is_read_only(tmp_path):
 
 @pytest.mark.parametrize(("header", "unknown"), [
     ("permissionMode: strictest", ("permissionMode",)),
-    ("hooks:\n  PreToolUse: []", ("hooks",)),
-    ("hooks:\n  Stop: []", ()),
 ])  # fmt: skip
 def test_claude_restrictions_that_nothing_enforces_stay_under_their_name(tmp_path, header, unknown):
     assert read(tmp_path, AgentDialect.CLAUDE, f"---\nname: p\n{header}\n---\nPlan.\n").unknown == unknown

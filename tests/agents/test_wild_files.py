@@ -10,6 +10,7 @@ import pytest
 
 from retinue.agents.agent import NAME_RULE, Agent, Diagnostic, SourceLayer
 from retinue.agents.dialects import AgentDialect, AgentSource, read_agent
+from retinue.model.hooks import Hook
 from retinue.model.runs import Secret
 
 FILES = Path(__file__).parent / "files"
@@ -59,7 +60,7 @@ GOOD: dict[str, dict[str, Any]] = {
         "load_skills": ("pdf-tools", "changelog"),
         "max_turns": 12,
         "readonly": True,
-        "unknown": ("hooks",),
+        "hooks": (Hook(event="PreToolUse", command="./scripts/validate.sh", matcher="Bash"),),
     },
     "claude-block-description.md": {
         "name": "test-automator",

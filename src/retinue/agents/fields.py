@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from retinue.agents import hooks
 from retinue.agents.agent import Diagnostic, SourceLayer
 from retinue.agents.mcp_servers import ServersFormatError, parse_servers
 from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, PlainText
 from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
+from retinue.model.hooks import Hook
 from retinue.model.mcp import McpServer
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import Secret
@@ -131,6 +133,14 @@ def parse_isolation(value: HeaderValue) -> str | None:
     if found is not None and found.lower() != "worktree":
         raise ValueFormatError("worktree or none")
     return found.lower() if found else None
+
+
+def parse_hooks(value: HeaderValue) -> tuple[Hook, ...]:
+    """Return the hooks of a mapping in Claude Code's form."""
+    try:
+        return hooks.parse_hooks(value)
+    except hooks.HookFormatError as expected:
+        raise ValueFormatError(str(expected)) from None
 
 
 def parse_seconds(value: HeaderValue) -> float:
@@ -283,6 +293,7 @@ _FIELD_SPECS = (
     _FieldSpec("extra_args", parse_arguments, ("extra_args",)),
     _FieldSpec("isolation", parse_isolation, ("isolation",), essential=True),
     _FieldSpec("environment", parse_names, ("environment", "env")),
+    _FieldSpec("hooks", parse_hooks, ("hooks",), essential=True),
     _FieldSpec("sandbox", parse_sandbox, ("sandbox",), essential=True),
     _FieldSpec("mcp_servers", parse_mcp_servers, ("mcp_servers",)),
     _FieldSpec("api_key", parse_secret, ("api_key",)),
@@ -368,6 +379,8 @@ class FieldReader:
             if expected.nearest is not None:
                 self.values[key.field] = expected.nearest
             self._add_diagnostic(spelling, f"{problem}; {expected.nearest or 'the default'} is used")
+        if key.field == "hooks" and (unused := hooks.list_unused(value)):
+            self._add_diagnostic(spelling, f"{', '.join(unused)} not run")
         if key.field == "tools" and value == "":
             self._add_diagnostic(spelling, "is empty, so the agent has no tools; remove the key to inherit tools")
 

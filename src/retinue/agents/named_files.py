@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from retinue.agents.agent import Agent, Diagnostic
+from retinue.agents.hooks import list_command_files
 from retinue.agents.mcp_config import find_project_files
 from retinue.agents.parse import AgentFileError
 from retinue.agents.search_paths import resolve_links
@@ -57,7 +58,9 @@ def cover_named_files(agent: Agent, cwd: Path, skills: SkillSet, environ: Mappin
     extensions = tuple(_resolve_extension(name, agent, cwd) for name in agent.extensions)
     collection = _FileCollection()
     arguments = (str(cwd / argument) for argument in agent.extra_args)
-    for name in (*extensions, *filter(os.path.isfile, arguments), *find_project_files(agent, cwd, environ)):
+    folders = (cwd, Path(agent.level)) if agent.level else (cwd,)
+    named = (*filter(os.path.isfile, arguments), *list_command_files(agent.hooks, folders))
+    for name in (*extensions, *named, *find_project_files(agent, cwd, environ)):
         collection.add(name)
     for skill in dict.fromkeys((*agent.load_skills, *agent.suggested_skills)):
         if found := skills.project.get(skill):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from retinue.engines.base import EngineCapabilities
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.hooks import COMMAND_KIND, validates
 from retinue.model.mcp import McpServer
 from retinue.model.runs import Limits, RemovedTool, ToolGrant
 from retinue.model.tool_names import (
@@ -92,6 +93,9 @@ READ_ONLY_TOOLS = (
 
 TOOL_PATTERNS = "tool_patterns"
 """In `EngineCapabilities.enforces`: enforces patterns such as `bash(git:*)` and `mcp__github__*`."""
+
+GATE = "gate"
+"""In `EngineCapabilities.enforces`: asks `RunSpec.gate` before each call of a tool that it covers."""
 
 RESTRICTIONS = {"no_extensions": "noExtensions", "no_skills": "noSkills", "no_context_files": "noContextFiles"}
 """Fields that restrict, with their usual spelling; an engine lists in `enforces` those it enforces."""
@@ -193,9 +197,23 @@ def find_unenforceable(
     forbidden = [RESTRICTIONS[field] for field in RESTRICTIONS if getattr(agent, field)]
     enforced = [RESTRICTIONS[field] for field in RESTRICTIONS if field in capabilities.enforces]
     unenforced = [name for name in forbidden if name not in enforced]
+    if validates(agent.hooks) and GATE not in capabilities.enforces:
+        unenforced.append("hooks (PreToolUse)")
     if limits and not capabilities.reports_cost:
         unenforced += [name for name in ("max_cost", "max_conversation_cost") if getattr(limits, name)]
     return _unenforceable_failure(agent, engine, unenforced) if unenforced else None
+
+
+def find_unusable_hook(agent: AgentProfile) -> Failure | None:
+    """Return why an agent cannot run whose tool calls or end are decided by a hook that is no command."""
+    hook = next((hook for hook in agent.hooks if hook.kind != COMMAND_KIND and hook.event != "SubagentStart"), None)
+    if hook is None:
+        return None
+    message = (
+        f'Agent "{agent.name}" has a {hook.event} hook of type {hook.kind}, and only commands are run here. Nothing '
+        f"was started. Write it as a command in {agent.source or 'its definition'}, or remove it."
+    )
+    return Failure(ErrorCode.UNSUPPORTED, message, "restriction", {"agent": agent.name, "file": agent.source or ""})
 
 
 def find_unsupported_preferences(agent: AgentProfile, capabilities: EngineCapabilities) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def _normalize(key: str) -> str:
 
 
 def translate_claude(values: Values) -> Iterator[Note]:
-    """Claude Code: `permissionMode`, hooks that only watch."""
+    """Claude Code: `permissionMode`."""
     mode = values.get("permissionMode")
     if mode in {"plan", "default", "acceptEdits", "dontAsk", "bypassPermissions", "auto", ""}:
         del values["permissionMode"]
@@ -98,10 +98,6 @@ def translate_claude(values: Values) -> Iterator[Note]:
             values["readonly"] = PlainText("true")
         elif mode:
             yield "permissionMode", f"{mode} is not applied: nobody is asked during a run"
-    hooks = values.get("hooks")
-    if isinstance(hooks, Mapping) and "PreToolUse" not in hooks:
-        del values["hooks"]
-        yield "hooks", f"{', '.join(hooks)} not run"
 
 
 def translate_gemini(values: Values) -> Iterator[Note]:

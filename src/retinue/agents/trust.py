@@ -200,7 +200,7 @@ def is_read_only(agent: Agent) -> bool:
 
 def names_files(agent: Agent) -> bool:
     """Return whether an agent of a project may name files of it, which an acceptance must cover."""
-    named = agent.extensions or agent.load_skills or agent.suggested_skills or agent.extra_args
+    named = agent.extensions or agent.load_skills or agent.suggested_skills or agent.extra_args or agent.hooks
     return agent.layer is SourceLayer.PROJECT and (bool(named) or names_servers(agent))
 
 
@@ -211,6 +211,7 @@ _PRIVILEGED_FIELDS = (
     "extensions",
     "extra_args",
     "environment",
+    "hooks",
     "output",
     "default_reads",
     "mcp_servers",

@@ -10,6 +10,7 @@ import click
 from retinue.agents.agent import Agent
 from retinue.cli.printing import print_error, render_table
 from retinue.client import Retinue
+from retinue.model.hooks import Hook
 from retinue.model.mcp import McpServer
 from retinue.model.providers import join_model
 from retinue.model.runs import Secret
@@ -137,6 +138,8 @@ def describe_server(server: McpServer) -> str:
 
 
 def format_value(value: Any) -> str:
+    if isinstance(value, tuple) and any(isinstance(part, Hook) for part in value):
+        return ", ".join(f"{hook.event} {hook.description}" for hook in value)
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
@@ -155,4 +158,5 @@ def _list_risky_fields(agent: Agent) -> Iterator[tuple[str, str]]:
         ),
         *("default_reads", "api_key"),
     )
+    yield from ((hook.event, hook.description) for hook in agent.hooks)
     yield from ((name, format_value(value)) for name, value in list_set_fields(agent) if name in names)

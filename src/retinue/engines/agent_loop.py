@@ -157,7 +157,7 @@ async def run_agent_loop(
     meanwhile become user messages before the next request. The compactor keeps them within the model's window.
     """
     # Not kept beside it: a run holds what it was granted only.
-    toolbox = await _granted_tools(spec, toolbox)
+    toolbox = (await _granted_tools(spec, toolbox)).behind(spec.gate)
     if steering is not None:
         await emit(Completion.PENDING)
     conversation = _Conversation(model, spec, toolbox, emit, [] if steering is None else steering, compactor)

@@ -42,7 +42,7 @@ from retinue.support.safe_files import FileTooLargeError, read_regular_file
 CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls"}),
     allows_other_tools=True,
-    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
+    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files", "gate"}),
     preferences=frozenset({"model"}),
     resumes=True,
     finalizes=True,
@@ -248,11 +248,8 @@ class _ScriptRunner:
                 await action()
             case DelegateStep(args=args):
                 await self._delegate(args)
-            case ToolCallStep() if any(each.__name__ == step.name for each in self._spec.functions):
-                step = await self._call_function(step)
-            case ToolCallStep() if self._spec.tool_servers and is_mcp_tool(step.name):
-                answer = await self._spec.tool_servers.call(step.name, step.args)
-                step = msgspec.structs.replace(step, returns=answer.text, is_error=answer.is_error)
+            case ToolCallStep():
+                step = await self._execute_call(step)
         async with self._reserved() if isinstance(step, _MESSAGES) else nullcontext():
             for event in self._step_events(step):
                 await self._emit(event)
@@ -302,6 +299,21 @@ class _ScriptRunner:
             self._last_steering = self._pending.pop(0)
             await self._emit(SteeringDelivered(self._last_steering))
         return was_steered
+
+    async def _execute_call(self, step: ToolCallStep) -> ToolCallStep:
+        """Return the step with what really happened: a denied call, or the result of a function of the program."""
+        gate, context = self._spec.gate, ""
+        if gate and gate.covers(step.name):
+            decision = await gate.check(ToolUse(f"{self._spec.run[:8]}-{self._calls + 1}", step.name, step.args))
+            if decision.denied is not None:
+                return msgspec.structs.replace(step, returns=decision.denied, is_error=True)
+            step, context = msgspec.structs.replace(step, args=decision.args or step.args), decision.context
+        if any(each.__name__ == step.name for each in self._spec.functions):
+            step = await self._call_function(step)
+        elif self._spec.tool_servers and is_mcp_tool(step.name):
+            answer = await self._spec.tool_servers.call(step.name, step.args)
+            step = msgspec.structs.replace(step, returns=answer.text, is_error=answer.is_error)
+        return msgspec.structs.replace(step, returns="\n\n".join(filter(None, (step.returns, context))))
 
     async def _call_function(self, step: ToolCallStep) -> ToolCallStep:
         """Call a function of the program, and return the step with its result."""

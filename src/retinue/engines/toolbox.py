@@ -19,7 +19,15 @@ from msgspec import Meta, Struct
 
 from retinue.engines.base import EngineError
 from retinue.model.results import Finalization
-from retinue.model.runs import Delegation, ImageBlock, ToolArguments, ToolFunction, ToolServers, ToolUse
+from retinue.model.runs import (
+    Delegation,
+    ImageBlock,
+    ToolArguments,
+    ToolFunction,
+    ToolGate,
+    ToolServers,
+    ToolUse,
+)
 from retinue.output.truncate import truncate_result
 
 
@@ -81,17 +89,22 @@ def make_tool(function: ToolFunction, *bound: object) -> FunctionTool:
 class AgentToolbox:
     """The tools of a run, by name, in the order given."""
 
-    def __init__(self, tools: Iterable[FunctionTool | RemoteTool] = ()) -> None:
+    def __init__(self, tools: Iterable[FunctionTool | RemoteTool] = (), gate: ToolGate | None = None) -> None:
         self._tools = {each.schema.name: each for each in tools}
+        self._gate = gate
         self.schemas = tuple(each.schema for each in self._tools.values())
 
     def restricted_to(self, names: Iterable[str]) -> AgentToolbox:
         """Return a toolbox with the named tools only."""
         names = frozenset(names)
-        return AgentToolbox(each for name, each in self._tools.items() if name in names)
+        return AgentToolbox((each for name, each in self._tools.items() if name in names), self._gate)
 
     def with_tools(self, *tools: FunctionTool | RemoteTool) -> AgentToolbox:
-        return AgentToolbox((*self._tools.values(), *tools))
+        return AgentToolbox((*self._tools.values(), *tools), self._gate)
+
+    def behind(self, gate: ToolGate | None) -> AgentToolbox:
+        """Return the same toolbox, whose calls the gate decides about."""
+        return AgentToolbox(self._tools.values(), gate)
 
     async def call(self, use: ToolUse) -> ToolOutcome:
         """Call a tool. Every failure of the tool is an outcome for the model.
@@ -106,6 +119,19 @@ class AgentToolbox:
             )
         if isinstance(use, InvalidToolUse):
             return ToolOutcome(f"The arguments of {use.name} are not valid JSON: {use.problem}", is_error=True)
+        if self._gate is None or not self._gate.covers(use.name):
+            return await self._execute(tool, use)
+        decision = await self._gate.check(use)
+        if decision.denied is not None:
+            return ToolOutcome(truncate_result(decision.denied), is_error=True)
+        if decision.args is not None:
+            use = msgspec.structs.replace(use, args=decision.args)
+        outcome = await self._execute(tool, use)
+        if not decision.context:
+            return outcome
+        return msgspec.structs.replace(outcome, text=f"{outcome.text}\n\n{decision.context}")
+
+    async def _execute(self, tool: FunctionTool | RemoteTool, use: ToolUse) -> ToolOutcome:
         if isinstance(tool, RemoteTool):
             return await tool.call(use)
         try:

@@ -19,6 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from retinue.ipc import messages
 from retinue.ipc.addresses import belongs_to_run, is_same_user
 from retinue.ipc.client import CancelSafeReceiveStream
+from retinue.ipc.gate_connection import serve_gate
 from retinue.ipc.messages import VERSION, BridgeMessage, CallTool, Command, ErrorReply, Reply, encode_line
 from retinue.ipc.server import MAX_CLIENTS, ControlServer
 from retinue.model.errors import RefusedError
@@ -121,6 +122,9 @@ async def handle_connection(stream: SocketStream, server: ControlServer) -> None
             await stream.send(welcome if has_room else encode_line(ErrorReply(TOO_MANY_CALLS)))
             if has_room:
                 await DelegationConnection(stream, receiver, run, server).serve()
+    elif gate := server.orchestrator.gates.find_by_token(hello.token):
+        await stream.send(welcome)
+        await serve_gate(stream, receiver, gate)
     else:
         await stream.send(encode_line(ErrorReply(INVALID_TOKEN)))
 

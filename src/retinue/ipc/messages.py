@@ -104,8 +104,24 @@ class CallTool(Struct, frozen=True, tag="call"):
     partials: bool = msgspec.field(name="partial", default=False)
 
 
+class CheckCall(Struct, frozen=True, tag="check"):
+    """Ask the gate of a run about a tool call that its process is about to execute."""
+
+    tool: str
+    tool_call: str = msgspec.field(name="call")
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 Command = (
-    HelloCommand | WatchCommand | CancelCommand | SteerCommand | ExtendCommand | ListTools | ListAgents | CallTool
+    HelloCommand
+    | WatchCommand
+    | CancelCommand
+    | SteerCommand
+    | ExtendCommand
+    | ListTools
+    | ListAgents
+    | CallTool
+    | CheckCall
 )
 
 
@@ -262,6 +278,17 @@ class ErrorReply(Struct, frozen=True, tag="declined"):
     message: str
 
 
+class DecisionReply(Struct, frozen=True, kw_only=True, tag="decision", rename="camel", omit_defaults=True):
+    """What becomes of a tool call."""
+
+    denied: str | None = None
+    """Why it must not be executed, for the model."""
+    arguments: dict[str, Any] | None = None
+    """The arguments to execute it with instead of its own."""
+    context: str = ""
+    """What the model reads after its result."""
+
+
 class AgentsReply(Struct, frozen=True, tag="agents"):
     agents: tuple[AgentDescription, ...]
 
@@ -277,6 +304,7 @@ Reply = (
     | ErrorReply
     | ToolsReply
     | AgentsReply
+    | DecisionReply
     | PartialReply
     | ToolResultReply
 )

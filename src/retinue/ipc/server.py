@@ -126,13 +126,17 @@ class ControlServer:
         """Limit the time of a handshake in the block; too many handshakes at once end the oldest."""
         with anyio.move_on_after(HANDSHAKE_TIMEOUT) as scope:
             self._handshakes.append(scope)
-            if len(self._handshakes) > MAX_CLIENTS + MAX_CALLS * len(self.orchestrator.delegation):
+            if len(self._handshakes) > MAX_CLIENTS + MAX_CALLS * self._count_runs():
                 self._handshakes.pop(0).cancel()
             try:
                 yield
             finally:
                 with suppress(ValueError):  # removed to make room
                     self._handshakes.remove(scope)
+
+    def _count_runs(self) -> int:
+        """Return how many runs may connect; one that delegates may be counted twice."""
+        return len(self.orchestrator.delegation) + len(self.orchestrator.gates)
 
     @contextmanager
     def client_slot(self) -> Iterator[bool]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from retinue.model.hooks import Hook
 from retinue.model.sandbox import SandboxMode
 
 
@@ -65,6 +66,8 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     extra_args: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     """Names of environment variables it asks to see."""
+    hooks: tuple[Hook, ...] = ()
+    """Commands that are run when it starts, before its tool calls, and when it ends."""
 
     sandbox: SandboxMode | None = None
     """The least its runs are confined."""

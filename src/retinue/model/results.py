@@ -161,7 +161,7 @@ class Attempt(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     number: int
     reason: str
-    """Why it was made: `first`, `retry`, `fallback`, `finalize`."""
+    """Why it was made: `first`, `retry`, `fallback`, `finalize`, `hook`."""
     model: str | None = None
     failure: Failure | None = None
 

@@ -316,6 +316,30 @@ def find_turn(messages: Sequence[Message], count: int) -> int:
     return last + 1
 
 
+class GateDecision(Struct, frozen=True, kw_only=True):
+    """What becomes of a tool call."""
+
+    denied: str | None = None
+    """Why it is not executed, for the model; None if it is."""
+    args: ToolArguments | None = None
+    """The arguments to execute it with instead of its own."""
+    context: str = ""
+    """What the model reads after its result."""
+
+
+class ToolGate(Protocol):
+    """Decides about tool calls before they are executed."""
+
+    def covers(self, tool: str) -> bool:
+        """Return whether calls of this tool, in pi's name, must be decided; others are executed unasked."""
+
+    async def check(self, use: ToolUse) -> GateDecision:
+        """Return what becomes of a call of a covered tool. It does not raise."""
+
+    async def check_native(self, use: ToolUse) -> GateDecision:
+        """Return the same for a call of Claude Code, in its names of tools and arguments."""
+
+
 class RunSpec(Struct, frozen=True, kw_only=True):
     """Everything an engine needs to execute one task once; it looks nothing up."""
 
@@ -361,6 +385,10 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     """The same for engines of this process, as functions; likewise."""
     tool_servers: ToolServers | None = None
     """The MCP servers of its agent; given when it starts, and only where one of their tools is granted."""
+    gate: ToolGate | None = None
+    """What decides about its tool calls; given when it starts, and only if something does."""
+    gate_address: CallbackAddress | None = None
+    """The same for engines whose tools run in a process of their own; likewise."""
     budget: RequestBudget | None = None
     """Where engines of this process reserve each request; given when it starts."""
     vault_path: str | None = None

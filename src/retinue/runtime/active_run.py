@@ -43,7 +43,8 @@ from retinue.model.tasks import CallContext
 from retinue.model.tool_names import FINALIZE_TOOL, is_delegation
 from retinue.output.answer import AnswerCollector, claims_work
 from retinue.output.untrusted_text import to_one_line
-from retinue.runtime.concurrency import FileWriters, RunShare
+from retinue.runtime.concurrency import RunShare
+from retinue.runtime.file_changes import FileChanges
 from retinue.runtime.isolation import WORKTREE, RunWorktree
 from retinue.runtime.recorder import Recorder
 from retinue.sessions.store import SessionStore
@@ -123,7 +124,7 @@ class ActiveRun:
         store: SessionStore,
         child_context: CallContext | None,
         worktree: RunWorktree,
-        file_writers: FileWriters,
+        file_changes: FileChanges,
         servers: tuple[McpServer, ...] = (),
         server_environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -145,7 +146,7 @@ class ActiveRun:
         """The answer of each attempt so far."""
         self.schema_failure: Failure | None = None
         """Why the last finalization of the current attempt was not accepted."""
-        self.file_writers = file_writers
+        self.file_changes = file_changes
         self._store = store
         self._queued = recorder.redact(RunQueued.of(spec))
         self._attempts: list[Attempt] = []
@@ -190,7 +191,7 @@ class ActiveRun:
         if failure := failure or self.control.failure:
             return failure
         self._started = anyio.current_time()
-        self.file_writers.start(self.spec)
+        self.file_changes.start(self.spec)
         for notice in self.spec.notices:
             await self.recorder.record(Notice("planning", notice))
         self._guards = create_guards(
@@ -290,7 +291,7 @@ class ActiveRun:
 
     async def finish(self, failure: Failure | None) -> RunResult:
         """Store the end of the run, release its session, and return the result as callers may see it."""
-        self.file_writers.end(self.spec.run)
+        self.file_changes.end(self.spec.run)
         for message in self.undelivered:
             # Redacted first: a secret that is shortened or joined to one line is not recognized any more.
             quoted = to_one_line(self.recorder.redact(SteeringDelivered(message.text)).text, MAX_QUOTED_CHARS)

@@ -16,6 +16,7 @@ from retinue.model.providers import join_model, normalize_model
 from retinue.model.runs import RunSpec
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.runtime.active_run import ActiveRun, SteeringMessage
+from retinue.runtime.hooks import END_BLOCKED, END_BLOCKED_REASON, MAX_END_BLOCKS, RunHooks
 from retinue.runtime.model_choice import name_model_line
 from retinue.runtime.supervisor import ExecuteSpec, run_attempt
 
@@ -38,8 +39,11 @@ EMPTY_ANSWER_REASONS = frozenset({"empty_answer", "no_final_message"})
 """Failures that a finalize reminder may still correct, because the answer is the finalize call."""
 
 
-async def run_attempts(run: ActiveRun, execute: ExecuteSpec) -> Failure | None:
-    """Make attempts until one succeeds or no further one would help; return the failure of the last."""
+async def run_attempts(run: ActiveRun, execute: ExecuteSpec, hooks: RunHooks | None = None) -> Failure | None:
+    """Make attempts until one succeeds or no further one would help; return the failure of the last.
+
+    The hooks of the run decide about each answer.
+    """
     retry_policy = _RetryPolicy(run)
     reason, spec = "first", run.spec
     while True:
@@ -54,6 +58,8 @@ async def run_attempts(run: ActiveRun, execute: ExecuteSpec) -> Failure | None:
         failure = await run_attempt(run, spec, execute)
         if spec.finalize:
             failure = _require_finalization(failure, run)
+        if hooks and not failure:
+            failure = await _check_answer(run, hooks, retry_policy.end_blocks)
         run.end_attempt(failure)
         next_attempt = None
         if failure and not run.control.failure:
@@ -73,10 +79,17 @@ class _RetryPolicy:
         self._models = _other_models(run.spec)
         self._retries = run.spec.limits.retry_attempts - 1
         self._reminders = 0
+        self.end_blocks = 0
+        """Answers that hooks did not accept."""
 
     async def next_attempt(self, failure: Failure, spec: RunSpec) -> tuple[str, RunSpec] | None:
         """Return the reason and the spec of the next attempt; None if the failure is final."""
         run = self._run
+        if failure.reason == END_BLOCKED_REASON:
+            self.end_blocks += 1
+            if self.end_blocks > MAX_END_BLOCKS or run.budget.exceeded_failure():
+                return None
+            return await self._continue_session("hook", spec, str(failure.detail["reason"]))
         if failure.code is ErrorCode.NOT_FINALIZED and self._has_corrections and not run.budget.exceeded_failure():
             self._reminders += 1
             return await self._continue_session("finalize", spec, _finalize_reminder(failure))
@@ -131,6 +144,22 @@ class _RetryPolicy:
         with self._run.control.cancellable() as scope:
             await anyio.sleep(pause)
         return not scope.cancelled_caught
+
+
+async def _check_answer(run: ActiveRun, hooks: RunHooks, blocked: int) -> Failure | None:
+    """Return the failure of an answer that the hooks of the run do not accept; None if they do."""
+    answer, _ = run.collectors[-1].best_answer()
+    final = run.collectors[-1].finalized
+    reason: str | None = None
+    with run.control.cancellable() as scope:
+        scope.deadline = run.guards.deadline
+        reason = await hooks.check_end((final and final.result) or answer, is_repeated=blocked > 0)
+    if scope.cancelled_caught:
+        return run.control.failure or run.guards.expire()
+    if reason is None:
+        return None
+    message = END_BLOCKED.format(count=blocked, reason=reason.rstrip(".") + ".")
+    return Failure(ErrorCode.NOT_FINALIZED, message, END_BLOCKED_REASON, {"reason": reason})
 
 
 def _finalize_reminder(failure: Failure) -> str:

@@ -12,13 +12,14 @@ from msgspec import structs
 from retinue.agents.mcp_servers import list_secret_values
 from retinue.agents.registry import AgentSet
 from retinue.engines.base import Emit
+from retinue.engines.hooks.command import HookRunner
 from retinue.guards.budget import Budget
 from retinue.mcp_client.client import McpClient
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import RunEnded
 from retinue.model.mcp import McpServer
 from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
-from retinue.model.runs import CallbackAddress, Delegation, RemovedTool, RunSpec
+from retinue.model.runs import CallbackAddress, Delegation, RemovedTool, RunSpec, ToolGrant
 from retinue.model.tasks import CallContext, Mode, Plan
 from retinue.model.tool_names import is_delegation, is_mcp_tool
 from retinue.output.redaction.redactor import Redactor
@@ -26,7 +27,7 @@ from retinue.prompts.compose import prepend_blocks, render_step_prompt
 from retinue.runtime.active_run import ABORTED, ActiveRun, RunControl
 from retinue.runtime.attempts import run_attempts
 from retinue.runtime.budgets import ConversationBudgets
-from retinue.runtime.concurrency import MAX_BEGUN, FileWriters, RunIntake, RunShare, SpawnCount
+from retinue.runtime.concurrency import MAX_BEGUN, RunIntake, RunShare, SpawnCount
 from retinue.runtime.delegation import (
     DelegatingRun,
     DelegationRegistry,
@@ -36,10 +37,14 @@ from retinue.runtime.delegation import (
 )
 from retinue.runtime.event_bus import EventBus, EventSubscription
 from retinue.runtime.executor import Executor
+from retinue.runtime.file_changes import FileChanges
+from retinue.runtime.gate import GateRegistry, needs_gate
+from retinue.runtime.hooks import RunHooks
 from retinue.runtime.isolation import RunWorktree, enter_worktree
 from retinue.runtime.planner import AdmittedCall, PlannedRun, Planner
 from retinue.runtime.recorder import EventRedactor, Recorder, shown_spec
 from retinue.runtime.run_registry import ActiveRuns
+from retinue.runtime.supervisor import ExecuteSpec
 from retinue.runtime.validation import busy_session
 from retinue.sessions.store import LocalSessionStore, SessionStore, SessionSummary, StoredEvents
 from retinue.worktrees.store import WorktreeStore
@@ -73,6 +78,7 @@ class Orchestrator:
         make_delegation: Callable[[Orchestrator, DelegatingRun], Delegation],
         worktrees: WorktreeStore,
         mcp_client: McpClient,
+        hook_runner: HookRunner,
     ) -> None:
         self._mcp_client = mcp_client
         self._planner = planner
@@ -81,6 +87,7 @@ class Orchestrator:
         self._local_store = store if isinstance(store, LocalSessionStore) else None
         self._bus = bus
         self._worktrees = worktrees
+        self._hook_runner = hook_runner
         self._redactor = redactor
         self._get_control_address = get_control_address
         self._slots: dict[int, anyio.Semaphore] = {}
@@ -89,9 +96,10 @@ class Orchestrator:
         self._call_ended = anyio.Event()
         self._own_spawns = SpawnCount()
         """Counts the calls of the agent that this whole process runs below, if there is one."""
-        self._file_writers = FileWriters()
+        self._file_changes = FileChanges()
         self.active_runs = ActiveRuns(executor, store)
         self.budgets = ConversationBudgets(store)
+        self.gates = GateRegistry()
         self.delegation = DelegationRegistry(partial(make_delegation, self), self._open_servers)
 
     def authorize(self, call: CallContext) -> AdmittedCall:
@@ -280,10 +288,18 @@ class Orchestrator:
             session=spec.session or run,
             prompt=prepend_blocks(planned.read_blocks(), prompt),
             callback=callback,
+            gate_address=self._make_gate_address(planned, grant),
             grant=grant,
             notices=notices,
         )
         return enter_worktree(spec, self._worktrees)
+
+    def _make_gate_address(self, planned: PlannedRun, grant: ToolGrant) -> CallbackAddress | None:
+        is_needed = planned.asks_gate and planned.delegates_by_socket and not planned.failure
+        if not is_needed or not needs_gate(structs.replace(planned.spec, grant=grant)):
+            return None
+        address = self._get_control_address()
+        return CallbackAddress(address, create_token()) if address else None
 
     async def _run(self, planned: PlannedRun, spec: RunSpec, share: RunShare, call_control: RunControl) -> RunResult:
         """Run one planned task from acceptance to its stored end, also if the caller is cancelled meanwhile."""
@@ -307,7 +323,8 @@ class Orchestrator:
                     await run.refuse()
                 end = planned.failure or await run.start() or await run.worktree.open()
                 if not end:
-                    end = await run_attempts(run, self.delegation.wrap(run, self._executor.execute))
+                    hooks = RunHooks(run, self._hook_runner) if spec.agent.hooks else None
+                    end = await run_attempts(run, self._wrap_execution(run, hooks, planned), hooks)
             except anyio.get_cancelled_exc_class() as error:
                 cancelled, end = error, run.control.failure or ABORTED
             finally:
@@ -316,6 +333,13 @@ class Orchestrator:
         if cancelled:
             raise cancelled
         return result
+
+    def _wrap_execution(self, run: ActiveRun, hooks: RunHooks | None, planned: PlannedRun) -> ExecuteSpec:
+        """Return how to execute a run: after the hooks of its start, behind its gate, with its delegation tools."""
+        execute = self.delegation.wrap(run, self._executor.execute)
+        if planned.asks_gate:
+            execute = self.gates.wrap(run, hooks, execute, by_socket=planned.delegates_by_socket)
+        return hooks.wrap(execute) if hooks else execute
 
     async def _open_run(
         self, planned: PlannedRun, spec: RunSpec, share: RunShare, call_control: RunControl
@@ -329,7 +353,7 @@ class Orchestrator:
             record = await self._local_store.open_record(spec, control=self._get_control_address())
         else:
             record = await self._store.open_record(spec)
-        secrets = [*spec.secrets.values(), *([spec.callback.token] if spec.callback else ())]
+        secrets = [*spec.secrets.values(), *(each.token for each in (spec.callback, spec.gate_address) if each)]
         values = [*(secret.reveal() for secret in secrets), *self._list_server_secrets(planned.servers)]
         redactor = EventRedactor(self._redactor.with_secrets(values))
         parent = self.delegation.get(spec.lineage.parent_run)
@@ -345,7 +369,7 @@ class Orchestrator:
             store=self._store,
             child_context=child_context,
             worktree=RunWorktree(self._worktrees, spec),
-            file_writers=self._file_writers,
+            file_changes=self._file_changes,
             servers=planned.servers,
             server_environment=planned.server_environment,
         )

@@ -18,11 +18,13 @@ from retinue.agents.agent import Agent, SourceLayer
 from retinue.agents.registry import AgentRegistry, AgentSet
 from retinue.agents.skills import SkillRegistry
 from retinue.agents.tool_policy import (
+    GATE,
     can_write,
     child_tool_ceiling,
     compute_grant,
     find_unenforceable,
     find_unsupported_preferences,
+    find_unusable_hook,
 )
 from retinue.config.directories import config_folder, engine_session_file, runtime_folder
 from retinue.config.run_environment import build_child_environment, depth_variables
@@ -96,7 +98,9 @@ class PlannedRun(Struct, frozen=True):
     child_context: CallContext | None = None
     """The context of the calls its agent makes; None: it may not delegate."""
     delegates_by_socket: bool = False
-    """Whether its agent makes them from a process of its own."""
+    """Whether its tools are in a process of their own, which makes them."""
+    asks_gate: bool = False
+    """Whether its engine asks before tool calls."""
     servers: tuple[McpServer, ...] = ()
     """The MCP servers that are started with it: those of which a tool is granted."""
     server_environment: Mapping[str, str] = {}
@@ -310,6 +314,7 @@ class Planner:
             resume_blocks=draft.resume_blocks,
             child_context=child_context(call, spec, max_child_depth, self._delegation_tools.toolset, draft.servers),
             delegates_by_socket=draft.engine is not None and draft.engine.capabilities.delegates_by_socket,
+            asks_gate=draft.engine is not None and GATE in draft.engine.capabilities.enforces,
             servers=draft.servers,
             server_environment=build_child_environment(self._environ, (), agent.environment) if draft.servers else {},
             asked_session=task.session or "",
@@ -339,6 +344,7 @@ class Planner:
         draft.secrets = {engine.api_key_variable: found.api_key} if found.api_key else {}
         known = (*call.notices, *admitted.notices, *map(str, found.notices), *_vault_notices(settings))
         draft.notices = (*known, *draft.notices)
+        failure = failure or find_unusable_hook(agent)
         if failure:
             return failure
         grant = self._grant_tools(draft, found, engine, admitted)

@@ -121,10 +121,9 @@ class _AttemptObserver:
                 self._judge(event, anyio.current_time())
             elif isinstance(event, MessageEnded):
                 self._run.budget.add(event.turn)  # spent, though the run has been stopped
-            if isinstance(event, ToolCalled) and (
-                notice := self._run.file_writers.add(self._run.spec.run, event.name, event.args)
-            ):
-                await self._run.record(Notice("same_file", notice))
+            if isinstance(event, ToolCalled | ToolReturned):
+                for notice in self._run.file_changes.observe(self._run.spec.run, event):
+                    await self._run.record(Notice("same_file", notice))
             if self._scope.cancel_called or self._emitted.started % CHECKPOINT_EVERY == 0:
                 await anyio.lowlevel.checkpoint()
 

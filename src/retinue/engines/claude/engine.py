@@ -131,7 +131,13 @@ class ClaudeEngine:
         async with (
             BackgroundTasks(wire.pump),
             sdk.connect_client(
-                wire, toolbox, allowed, agents, preapproved=list_preapproved_tools(spec), servers=servers
+                wire,
+                toolbox,
+                allowed,
+                agents,
+                preapproved=list_preapproved_tools(spec),
+                gate=spec.gate,
+                servers=servers,
             ) as client,
         ):
             if client:

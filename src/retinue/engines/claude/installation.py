@@ -78,7 +78,7 @@ TRUE = frozenset({"1", "true", "yes", "on"})
 CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "write", "edit", "bash", "grep", "find", "ls", "web_search", "fetch_content"}),
     # No `tool_patterns`: beside `Bash(git:*)` Claude Code allows every command it considers read-only.
-    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
+    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files", "gate"}),
     preferences=frozenset({"model", "thinking"}),
     resumes=True,
     resumes_natively=True,

@@ -8,7 +8,13 @@ from pathlib import Path
 import msgspec
 
 from retinue.config.run_environment import write_prompt_files
-from retinue.engines.claude.tools import NATIVE_DELEGATION_TOOLS, SERVER_NAME, list_own_tools, to_mcp_tool_name
+from retinue.engines.claude.tools import (
+    NATIVE_DELEGATION_TOOLS,
+    SERVER_NAME,
+    list_own_tools,
+    to_mcp_tool_name,
+    to_retinue_name,
+)
 from retinue.engines.process.command import ChildCommand, StdinMode
 from retinue.model.events import Notice
 from retinue.model.runs import Limits, RunSpec, process_limits
@@ -130,7 +136,10 @@ def list_server_labels(spec: RunSpec) -> tuple[str, ...]:
 
 def list_preapproved_tools(spec: RunSpec) -> list[str]:
     """Return the allowed tools that skip the permission hook: without settings only granted tools exist."""
-    return [] if list_setting_sources(spec) else list_builtin_tools(spec)
+    if list_setting_sources(spec):
+        return []
+    gate = spec.gate
+    return [tool for tool in list_builtin_tools(spec) if gate is None or not gate.covers(to_retinue_name(tool))]
 
 
 def find_cost_limit(limits: Limits) -> tuple[float, str] | None:

@@ -14,6 +14,7 @@ from retinue.engines.claude.tools import (
     CALL_ARGUMENT,
     NATIVE_DELEGATION_TOOLS,
     SERVER_NAME,
+    TOOL_PREFIX,
     convert_arguments,
     to_mcp_tool_name,
     to_retinue_name,
@@ -21,13 +22,15 @@ from retinue.engines.claude.tools import (
 from retinue.engines.claude.wire import ClaudeTransport
 from retinue.engines.toolbox import AgentToolbox, ToolSchema
 from retinue.model.errors import ErrorCode
-from retinue.model.runs import AgentDescription, ToolUse
+from retinue.model.runs import AgentDescription, GateDecision, ToolGate, ToolUse
 from retinue.model.tool_names import FINALIZE_TOOL, MCP_PREFIX, SPAWN_TOOL, is_delegation, to_claude_name
 
 if TYPE_CHECKING:
     from claude_agent_sdk import AgentDefinition, ClaudeSDKClient, HookMatcher, McpSdkServerConfig, Transport
     from mcp_types import Tool
 
+GATE_TIMEOUT = 86_400.0
+"""Seconds of the permission hook: what decides in it has limits of its own, and a denial needs its reason."""
 MAX_RESULT_CHARS = 100_000
 """Characters, more than any of our tools returns; Claude Code moves larger results to a file."""
 NATIVE_DELEGATION_REFUSED = (
@@ -58,13 +61,15 @@ async def connect_client(
     agents: Collection[AgentDescription] = (),
     *,
     preapproved: Collection[str] = (),
+    gate: ToolGate | None = None,
     servers: Mapping[str, AgentToolbox] = MappingProxyType({}),
 ) -> AsyncIterator[ClaudeSDKClient | None]:
     """Connect to the Claude Code at the end of the wire; None if its output ended before it answered.
 
     Claude Code can call the tools of the toolbox, and executes only the allowed tools, given by its own names; the
-    `preapproved` ones skip the permission hook. The agents are announced to its model. The `servers` are those of
-    the run's agent, with their tools under the names that Claude Code has for them.
+    `preapproved` ones skip the permission hook, and the gate decides about those it covers. The agents are announced
+    to its model. The `servers` are those of the run's agent, with their tools under the names that Claude Code has
+    for them.
 
     Raises:
         EngineError: Claude Code does not understand the SDK.
@@ -74,7 +79,7 @@ async def connect_client(
     finalizing = FinalizeState()
     # The SDK passes on any hook of Claude Code, but its types list only some of them.
     hooks: Any = {
-        "PreToolUse": [_permission_hook(frozenset(allowed), preapproved)],
+        "PreToolUse": [_permission_hook(frozenset(allowed), preapproved, gate)],
         "PostToolBatch": [_stop_after_finalize_hook(finalizing)],
     }
     options = ClaudeAgentOptions(
@@ -121,7 +126,7 @@ async def send_text(client: ClaudeSDKClient, name: str, text: str) -> None:
     await client.query(messages())
 
 
-def _permission_hook(allowed: frozenset[str], preapproved: Collection[str]) -> HookMatcher:
+def _permission_hook(allowed: frozenset[str], preapproved: Collection[str], gate: ToolGate | None) -> HookMatcher:
     """Return the permission hook: whatever makes a tool available, only granted tools are executed.
 
     Calling the hook takes Claude Code longer than reading a file.
@@ -134,14 +139,35 @@ def _permission_hook(allowed: frozenset[str], preapproved: Collection[str]) -> H
             is_its_own = name in NATIVE_DELEGATION_TOOLS and to_mcp_tool_name(SPAWN_TOOL) in allowed
             reason = NATIVE_DELEGATION_REFUSED if is_its_own else f"Tool {to_retinue_name(name)} not found"
             return _hook_decision(permissionDecision="deny", permissionDecisionReason=reason)
-        if is_delegation(to_retinue_name(name)):
-            return _hook_decision(
-                permissionDecision="allow",
-                updatedInput={**convert_arguments(hook_input["tool_input"]), CALL_ARGUMENT: use},
-            )
-        return {}
+        answer: dict[str, Any] = {}
+        arguments = hook_input["tool_input"]
+        is_delegating = is_delegation(to_retinue_name(name))
+        if is_delegating:
+            arguments = convert_arguments(arguments)
+        if gate and gate.covers(to_retinue_name(name)):
+            decision = await _ask_gate(gate, ToolUse(use or "", name, arguments))
+            if decision.denied is not None:
+                return _hook_decision(permissionDecision="deny", permissionDecisionReason=decision.denied)
+            if decision.args is not None:
+                arguments = decision.args
+                answer |= {"permissionDecision": "allow", "updatedInput": arguments}
+            if decision.context:
+                answer["additionalContext"] = decision.context
+        if is_delegating:
+            answer |= {"permissionDecision": "allow", "updatedInput": {**arguments, CALL_ARGUMENT: use}}
+        return _hook_decision(**answer) if answer else {}
 
-    return HookMatcher(matcher=_match_all_except(preapproved), hooks=[check], on_failure="block")
+    return HookMatcher(
+        matcher=_match_all_except(preapproved), hooks=[check], timeout=GATE_TIMEOUT, on_failure="block"
+    )
+
+
+async def _ask_gate(gate: ToolGate, use: ToolUse) -> GateDecision:
+    """Return the decision about a call, of one of our own tools in our names."""
+    is_own = use.name.startswith(TOOL_PREFIX) or use.name in NATIVE_DELEGATION_TOOLS
+    if is_own:
+        return await gate.check(ToolUse(use.id, to_retinue_name(use.name), use.args))
+    return await gate.check_native(use)
 
 
 def _match_all_except(tools: Collection[str]) -> str | None:

@@ -6,7 +6,7 @@ from retinue.engines.base import EngineCapabilities
 
 CAPABILITIES = EngineCapabilities(
     tools=frozenset({"read", "grep", "find", "ls"}),
-    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files"}),
+    enforces=frozenset({"tools", "readonly", "no_tools", "no_extensions", "no_skills", "no_context_files", "gate"}),
     resumes=True,
     finalizes=True,
     delegates=True,

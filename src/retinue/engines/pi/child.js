@@ -127,6 +127,25 @@ function delegationTool(parent, { name, description, inputSchema }) {
   };
 }
 
+// What the model reads after the result of a call, by call.
+const contexts = new Map();
+
+// Asks the parent process whether a call may be executed, and with which arguments. Without an answer it may not.
+async function askGate(gate, { toolName: tool, toolCallId: call, input }, signal) {
+  let decision;
+  try {
+    decision = await sendToParent(gate, { type: "check", tool, call, arguments: input }, { signal });
+  } catch (error) {
+    return { block: true, reason: `The call could not be checked. ${error.message}` };
+  }
+  if (decision.denied !== undefined) return { block: true, reason: decision.denied };
+  if (decision.arguments) {
+    for (const name of Object.keys(input)) delete input[name];
+    Object.assign(input, decision.arguments);
+  }
+  if (decision.context) contexts.set(call, decision.context);
+}
+
 // pi reads no answer before its `session_start` handlers have ended, so it would wait for one forever, or exit. Every
 // question is answered at once, as `pi -p` answers it. This handler runs first: our extension is the first of the command.
 function answerQuestions(ui) {
@@ -183,9 +202,16 @@ export default function retinue(pi) {
   });
 
   // A tool may be activated later by anything; only granted tools are executed.
-  pi.on("tool_call", (event) => {
+  pi.on("tool_call", async (event, context) => {
     if (run && !run.tools.includes(event.toolName)) return { block: true, reason: `Tool ${event.toolName} not found` };
     if (event.toolName.toLowerCase() === "lsp" && !isAllowedLspAction(event.input?.action))
       return { block: true, reason: lspRefusal(event.input?.action) };
+    if (run?.gate?.tools.includes(event.toolName)) return askGate(run.gate, event, context.signal);
+  });
+
+  pi.on("tool_result", ({ toolCallId, content }) => {
+    const text = contexts.get(toolCallId);
+    contexts.delete(toolCallId);
+    if (text) return { content: [...content, { type: "text", text }] };
   });
 }

@@ -10,7 +10,7 @@ from anyio.abc import TaskStatus
 from msgspec import structs
 
 from retinue.config.run_environment import build_prompt
-from retinue.engines.base import Completion, Emit
+from retinue.engines.base import Completion, Emit, engine_error
 from retinue.engines.json_lines import LineSplitter
 from retinue.engines.pi.confinement import confine_pi
 from retinue.engines.pi.events import (
@@ -33,6 +33,7 @@ from retinue.engines.sandbox.report import report_refused_hosts
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
+from retinue.model.hooks import validates
 from retinue.model.runs import RunSpec
 from retinue.model.tool_names import MCP_PREFIX
 
@@ -44,6 +45,11 @@ NO_DELEGATION = (
 NO_SERVERS = (
     "The tools of the MCP server {label} are left out: pi is older than 0.87, or the agent sets its own pi "
     "arguments, so pi accepts no commands."
+)
+NO_GATE = (
+    'The PreToolUse hooks of agent "{agent}" cannot be enforced, because pi is older than 0.87, or the agent sets '
+    "its own pi arguments, so pi cannot ask before a tool call. No model was called. Use another engine, a newer pi, "
+    "or no extraArgs."
 )
 STEERING_UNSUPPORTED = Failure(
     ErrorCode.UNSUPPORTED,
@@ -85,6 +91,8 @@ class PiEngine:
         for warning in list_unapplied_preferences(spec, start):
             await emit(warning)
         if spec.agent.extra_args or not installation.supports_rpc:
+            if validates(spec.agent.hooks):
+                raise engine_error(NO_GATE.format(agent=spec.agent.name), code=ErrorCode.UNSUPPORTED, reason="hook")
             steering.close(STEERING_UNSUPPORTED)
             await self._run_oneshot(spec, start, emit, settles=installation.settles)
             return

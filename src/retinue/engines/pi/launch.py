@@ -118,7 +118,7 @@ def plan_launch(spec: RunSpec, installation: PiInstallation) -> PiLaunch:
     needs = SandboxNeeds(
         temporary=(os.path.join(temporary, TRANSPILED_CACHE),),  # noqa: PTH118 - part of a list of texts
         read=_list_needed_paths(spec, installation, environ, cache),
-        sockets=(spec.callback.address,) if spec.callback else (),
+        sockets=tuple({each.address for each in (spec.callback, spec.gate_address) if each}),
         hosts=configuration.hosts_of(providers),
     )
     # What is read-only in a sandbox was there when its process started.

@@ -191,6 +191,12 @@ class RpcProcess:
             config["finalize"] = finalize_tool(spec.output_schema).schema.schema
         if spec.callback:
             config["home"] = {"socket": spec.callback.address, "token": spec.callback.token.reveal()}
+        if spec.gate and spec.gate_address:
+            config["gate"] = {
+                "socket": spec.gate_address.address,
+                "token": spec.gate_address.token.reveal(),
+                "tools": [tool for tool in tools if spec.gate.covers(tool)],
+            }
         self._extension_ready = None
         await self._command("prompt", message=f"/retinue_configure {msgspec.json.encode(config).decode()}")
         ready = self._extension_ready

@@ -59,6 +59,8 @@ class AgentDetail(AgentRow, frozen=True, kw_only=True):
     extra_args: tuple[str, ...]
     environment: tuple[str, ...]
     """Names of the environment variables it needs."""
+    hooks: tuple[str, ...]
+    """Its hooks, with their whole commands."""
     digest: str
 
 
@@ -162,7 +164,8 @@ class InstallationInfo:
             known = ", ".join(roster.names()) or "(none)"
             raise refuse(ErrorCode.UNKNOWN_AGENT, f"Unknown agent: {name[:100]}. Available agents: {known}")
         row, shown = self._agent_row(roster, group), _select_shown(group).agent.to_profile()
-        return copy_fields(shown, AgentDetail, **structs.asdict(row))
+        hooks = tuple(f"{hook.event} {hook.description}" for hook in shown.hooks)
+        return copy_fields(shown, AgentDetail, **structs.asdict(row), hooks=hooks)
 
     def trust_agent(self, name: str, body: TrustBody) -> AgentRow:
         """Trust a project's agent if it still has this digest; without a digest, trust it as it is now.

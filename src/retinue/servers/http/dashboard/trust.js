@@ -21,6 +21,7 @@ export function Terms({ agent }) {
     agent.extensions?.length > 0 && ["Extensions", agent.extensions.join(", ")],
     agent.extraArgs?.length > 0 && ["Arguments", agent.extraArgs.join(" ")],
     agent.environment?.length > 0 && ["Environment variables", agent.environment.join(", ")],
+    ...(agent.hooks ?? []).map((hook) => ["Hook", hook]),
     ["File", agent.file ?? "built in"],
     agent.trust in TRUST && ["Trust", TRUST[agent.trust]],
     agent.shadowed.length > 0 && [

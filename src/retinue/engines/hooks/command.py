@@ -1,0 +1,132 @@
+"""Run the command of a hook in a process tree of its own, bounded in time and output."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+import anyio
+from msgspec import Struct
+
+from retinue.engines.base import EngineError
+from retinue.model.hooks import Hook
+from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
+from retinue.support.tasks import BackgroundTasks
+
+if TYPE_CHECKING:
+    from retinue.engines.process.child import ChildProcess
+    from retinue.engines.process.supervisor import ProcessSupervisor
+    from retinue.model.results import ProcessEnd
+
+MAX_OUTPUT_BYTES = 256 * 2**10
+"""Bytes of stdout of a hook: an answer with the input of a call fits."""
+HOOK_GRACE = 1.0
+"""Seconds between SIGTERM and SIGKILL for a hook that is ended."""
+
+
+class HookPlace(Struct, frozen=True, kw_only=True):
+    """Where the hooks of one run are executed."""
+
+    cwd: str
+    environ: Mapping[str, str]
+    sandbox: SandboxPolicy = NO_SANDBOX
+    limits: Mapping[str, int] = {}
+
+
+class HookOutcome(Struct, frozen=True, kw_only=True):
+    """What a hook did."""
+
+    code: int = 0
+    stdout: bytes = b""
+    stderr: bytes = b""
+    fault: str = ""
+    """Why it has no exit code, or printed too much; empty if neither."""
+
+
+class HookRunner:
+    """Runs hooks inside `async with HookRunner() as runner`; its watchdog starts with the first one."""
+
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._supervisor: ProcessSupervisor | None = None
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[HookRunner]:
+        async with self._stack:
+            yield self
+
+    async def run(self, hook: Hook, given: bytes, place: HookPlace) -> HookOutcome:
+        """Run a hook with the JSON on its stdin; it and all its processes have ended when this returns."""
+        from retinue.engines.process.child import open_child
+        from retinue.engines.process.command import ChildCommand, StdinMode
+        from retinue.engines.sandbox.launch import SandboxNeeds, open_sandbox
+
+        shell = which("sh", path=place.environ.get("PATH"))
+        if shell is None:
+            return HookOutcome(fault="there is no sh on the PATH of this run")
+        command = ChildCommand(
+            argv=(shell, "-c", hook.command),
+            cwd=place.cwd,
+            environ=place.environ,
+            stdin=StdinMode.PIPE,
+            limits=place.limits,
+        )
+        needs = SandboxNeeds(read=_list_scripts(hook, place)) if place.sandbox.is_on else None
+        try:
+            async with (
+                open_sandbox(command, place.sandbox, needs) as sandboxed,
+                open_child(sandboxed.command, await self._open_supervisor(), grace=HOOK_GRACE) as child,
+            ):
+                outcome = HookOutcome(fault=f"it did not end within {hook.timeout:g} seconds")
+                with anyio.move_on_after(hook.timeout):
+                    outcome = await _communicate(child, given)
+                child.answered = True
+                return outcome
+        except EngineError as error:
+            return HookOutcome(fault=error.failure.message)
+
+    async def _open_supervisor(self) -> ProcessSupervisor:
+        from retinue.engines.process.supervisor import ProcessSupervisor
+
+        if self._supervisor is None:
+            # Set before anything is awaited: hooks of several runs share one supervisor.
+            self._supervisor = ProcessSupervisor()
+            await self._stack.enter_async_context(self._supervisor)
+        return self._supervisor
+
+
+async def _communicate(child: ChildProcess, given: bytes) -> HookOutcome:
+    output = bytearray()
+    async with BackgroundTasks(partial(_send, child, given)):
+        while chunk := await child.receive():
+            output += chunk
+            if len(output) > MAX_OUTPUT_BYTES:
+                return HookOutcome(fault=f"it printed more than {MAX_OUTPUT_BYTES // 2**10} KiB")
+        end: ProcessEnd = await child.wait()
+    if end.signal:
+        return HookOutcome(fault=f"it {end.describe()}")
+    return HookOutcome(code=end.code or 0, stdout=bytes(output), stderr=child.stderr_tail)
+
+
+async def _send(child: ChildProcess, given: bytes) -> None:
+    from retinue.engines.process.child import ChildExitedError
+
+    with suppress(ChildExitedError):  # a hook need not read its input
+        await child.send(given)
+    child.close_stdin()
+
+
+def _list_scripts(hook: Hook, place: HookPlace) -> tuple[str, ...]:
+    """Return the files that the command names by absolute paths, which the sandbox of the run may not show."""
+    try:
+        words = shlex.split(hook.command)
+    except ValueError:
+        words = hook.command.split()
+    home = place.environ.get("HOME", "")
+    names = (word.replace("$HOME", home).replace("~/", f"{home}/", 1) for word in words)
+    return tuple(name for name in names if name.startswith("/") and "\0" not in name and Path(name).is_file())
