@@ -73,6 +73,14 @@ def test_list_has_at_most_two_lines_for_each_agent_at_80_columns(cli):
     assert "…" not in "".join(listed)
 
 
+def test_list_leaves_room_for_descriptions_beside_many_tools(cli):
+    listed = cli("agents", COLUMNS="120").stdout.splitlines()
+    assert listed[0].index("DESCRIPTION") <= 60
+    (row,) = (line for line in listed if line.startswith("researcher "))
+    assert "  read, grep, find, ls, +4  " in row
+    assert "…" not in "".join(listed)
+
+
 def test_list_marks_unused_definitions_and_names_broken_files(cli, project):
     result = cli("agents")
     rows = {line.partition("  ")[0]: line.split("  ", 1)[1].split()[0] for line in result.stdout.splitlines()[1:]}

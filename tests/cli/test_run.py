@@ -308,7 +308,7 @@ def test_delegate_prints_each_answer_under_its_name(cli):
     scripts = {"explorer": [{"say": "one"}], "tester": [{"fail": "400 bad"}], "reviewer": [{"say": "three"}]}
     result = cli("delegate", "-", *SCRIPTED, stdin=json.dumps(plan), script={"agents": scripts})
     lines = [line.split(" (session")[0] for line in result.stdout.splitlines()]
-    assert lines == ["=== 1 first: completed", "one", "=== 3 reviewer: completed", "three"]
+    assert lines == ["=== 1 first: completed", "one", "", "=== 3 reviewer: completed", "three"]
     assert "stdin: ignored unknown fields: also, tasks[2].later" in result.stderr
     assert "2 tester: The model provider failed: 400 bad" in result.stderr
 

@@ -22,7 +22,7 @@ PROJECT_FILES = (".mcp.json", ".pi/mcp.json", ".gemini/settings.json", ".cursor/
 """At each level of a project, the strongest first."""
 SERVERS_KEY = "mcpServers"
 NOT_CONFIGURED = "no server of this name is configured"
-PROJECT_ONLY = "only {} of this project defines it, and that is used only by agents of the project that you accepted"
+PROJECT_ONLY = "only {} of this project defines it, and only agents of the project that you approved can use it"
 
 
 def find_servers(agent: Agent, cwd: Path, environ: Mapping[str, str]) -> tuple[McpServer, ...]:

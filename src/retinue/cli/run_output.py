@@ -114,11 +114,13 @@ def _results_json(results: Sequence[RunResult], mode: Mode) -> dict[str, Any]:
 
 
 def _print_answers(results: Sequence[RunResult], mode: Mode) -> None:
+    gap: list[str] = []
     for number, result in enumerate(results if mode is Mode.PARALLEL else results[-1:], 1):
         if not result.text or not result.answer.is_text:
             continue
         if mode is Mode.PARALLEL:
-            print_lines([click.style(_result_title(number, result), bold=True)])
+            print_lines([*gap, click.style(_result_title(number, result), bold=True)])
+            gap = [""]
         print_answer(result.text)
 
 

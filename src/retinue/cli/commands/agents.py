@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -51,6 +52,8 @@ STATUS_LABELS = {
 }
 MIN_COLUMNS_FOR_TOOLS = 100
 """Columns from which on the list of agents has their tools: with fewer, the descriptions need the room."""
+MAX_TOOLS_WIDTH = 30
+"""Columns of the tools in the list of agents; `agents show` prints all."""
 DESCRIPTION_LINES = 2
 
 
@@ -504,9 +507,16 @@ def _format_row(entry: AgentListing) -> list[Cell]:
     return [
         StyledCell(name, "yellow" if mark else "cyan"),
         StyledCell(agent.layer, "bright_black"),
-        describe_tools(agent),
+        _shorten_tools(describe_tools(agent)),
         agent.description,
     ]
+
+
+def _shorten_tools(words: str) -> str:
+    """Return as many tools as leave room for the description, and the number of the others."""
+    names = words.split(", ")
+    count = sum(length <= MAX_TOOLS_WIDTH for length in accumulate(len(name) + 2 for name in names))
+    return words if count == len(names) else f"{', '.join(names[:count])}, +{len(names) - count}"
 
 
 def _listing_json(entry: AgentListing) -> dict[str, Any]:
