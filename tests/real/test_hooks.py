@@ -205,6 +205,20 @@ async def test_second_run_that_changes_a_file_is_refused_until_it_reads_it_again
     ]
 
 
+async def test_hook_denies_delegation_as_task_and_agent(program, project, tmp_path):
+    hook = before("echo alone >&2; exit 2", "Task")
+    lead = worker(hook, tools=("read", "Task"))
+    step = program.tool_step("spawn_subagent", agent="explorer", task="Look.")
+    steps = [step, DONE]
+    if program.engine == "claude":
+        native = {"subagent_type": "explorer", "prompt": "Look.", "description": "A look"}
+        steps = [step, {"tool": "Agent", "args": native}, DONE]
+    played = await play(program, project, tmp_path, lead, steps)
+    assert played.result.failure is None
+    assert len(played.returned) == len(steps) - 1
+    assert all(is_error and "Denied by the PreToolUse(Task) hook `" in text for _, text, is_error in played.returned)
+
+
 async def test_pi_that_cannot_ask_refuses_agents_with_hooks(pi, server, project, tmp_path):
     program = pi_program(pi, tmp_path / "home", server.url)
     agent = worker(before("true"), extra_args=("--verbose",))

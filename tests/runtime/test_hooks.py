@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shlex
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -15,11 +17,12 @@ import msgspec
 import pytest
 from tests.support.retinue_factory import scripted, stage
 
-from retinue import Agent
-from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, call, finalize, reply
+from retinue import Agent, Retinue
+from retinue.engines.scripted import CAPABILITIES, ScriptedEngine, call, finalize, reply, spawn
 from retinue.model.errors import ErrorCode
 from retinue.model.events import Notice, ToolReturned
 from retinue.model.hooks import Hook
+from retinue.sessions.memory import MemoryStore
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(60)]
 
@@ -347,3 +350,72 @@ async def test_end_hook_is_bounded_by_the_time_of_the_run(scratch_home):
         result = await retinue.run("worker", "Work.", extend_timeout_debounce=0)
     assert result.failure is not None
     assert (result.failure.code, result.text) == (ErrorCode.TIMEOUT, "Done.")
+
+
+async def test_end_hook_of_a_run_that_finalizes_asks_for_another_finalize_call(scratch_home):
+    mark = scratch_home / "mark"
+    hook = Hook(event="SubagentStop", command=f"test -e {mark} || {{ touch {mark}; echo Again. >&2; exit 2; }}")
+    scripts = ScriptedEngine.from_scripts([finalize("one")], [finalize("two")])
+    async with stage(scratch_home, engines=scripted(scripts), agents=[worker(hook)]) as retinue:
+        result = await retinue.run("worker", "Work.", output={"type": "string"})
+    assert (result.failure, result.structured) == (None, "two")
+
+
+# -- delegation, kills, sandbox ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("matcher", ["Task", "Agent", "spawn_subagent"])
+async def test_hook_denies_delegation_under_every_name_of_its_tool(scratch_home, matcher):
+    seen = scratch_home / "seen"
+    hook = before(python(f"json.dump(given['tool_input'], open({str(seen)!r}, 'w')); sys.exit(2)"), matcher)
+    lead = worker(hook, name="worker", tools=("read", "Task"))
+    result, returned, _ = await play(scratch_home, lead, spawn("explorer", "Look."), reply("Done."))
+    assert result.failure is None
+    ((text, is_error),) = returned
+    assert is_error
+    assert text.startswith(f"Denied by the PreToolUse({matcher}) hook `")
+    assert json.loads(seen.read_text()) == {"subagent_type": "explorer", "prompt": "Look."}
+
+
+def test_killed_retinue_leaves_no_hook_running(scratch_home):
+    pipe = scratch_home / "pid"
+    os.mkfifo(pipe)
+    agents = scratch_home / ".claude" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "worker.md").write_text(
+        "---\nname: worker\ndescription: Works.\ntools: Bash\nhooks:\n  PreToolUse:\n    - hooks:\n"
+        f"        - command: 'echo $$ > {pipe}; exec setsid sleep 1000'\n---\nYou work.\n"
+    )
+    script = json.dumps({"steps": [{"call": "bash", "args": {"command": "make"}}, {"say": "Done."}]})
+    environ = {"HOME": str(scratch_home), "PATH": os.environ["PATH"], "RETINUE_SCRIPT": script}
+    command = [sys.executable, "-m", "retinue", "run", "worker", "Work.", "--engine", "scripted", "--allow-write"]
+    with subprocess.Popen(command, env=environ, cwd=scratch_home, stdout=-3, stderr=-3) as process:
+        pid = int(pipe.read_text())
+        descriptor = os.pidfd_open(pid)
+        process.kill()
+    assert select.select([descriptor], [], [], 10)[0]
+    os.close(descriptor)
+
+
+async def test_hook_of_a_run_in_a_sandbox_is_confined_as_the_run_is(scratch_home):
+    (scratch_home / ".ssh").mkdir()
+    (scratch_home / ".ssh" / "id").write_text("XYZZY")
+    project, script = scratch_home / "project", scratch_home / "check.sh"
+    project.mkdir()
+    script.write_text(f"cat {scratch_home}/.ssh/id >&2 && exit 0\necho out of reach >&2\nexit 2\n")
+    options = {"cwd": project, "environ": {"HOME": str(scratch_home), "PATH": os.environ["PATH"]}}
+    async with (
+        Retinue(
+            **options,
+            engine="scripted",
+            engines=scripted(ScriptedEngine(CALL, reply("Done."))),
+            agents=[worker(before(f"sh {script}"))],
+            store=MemoryStore(),
+        ) as retinue,
+        retinue.events() as watcher,
+    ):
+        result = await retinue.run("worker", "Work.", allow_write=True, sandbox="workspace")
+        returned = [record.event for record in watcher.drain() if isinstance(record.event, ToolReturned)]
+    assert result.failure is None
+    assert "out of reach" in returned[0].text
+    assert "XYZZY" not in returned[0].text

@@ -330,11 +330,15 @@ class _ScriptRunner:
         async with self._reserved():
             await self._emit(ToolCalled(use.id, use.name, use.args))
             await self._emit(self._message_ended("tool_use"))
-        outcome = (
-            await call_delegation(delegation, use)
-            if delegation
-            else ToolOutcome(f"Unknown tool: {SPAWN_TOOL}", is_error=True)
-        )
+        gate = self._spec.gate
+        decision = await gate.check(use) if gate and gate.covers(use.name) else None
+        if decision and decision.denied is not None:
+            outcome = ToolOutcome(decision.denied, is_error=True)
+        elif delegation is None:
+            outcome = ToolOutcome(f"Unknown tool: {SPAWN_TOOL}", is_error=True)
+        else:
+            args = decision.args if decision and decision.args is not None else use.args
+            outcome = await call_delegation(delegation, msgspec.structs.replace(use, args=args))
         await self._emit(ToolReturned(use.id, use.name, outcome.text, outcome.is_error))
 
     def _next_call_id(self) -> str:

@@ -169,7 +169,7 @@ class SandboxPlanner:
         from retinue.engines.sandbox.mechanisms import choose_mechanism, find_support
 
         support = await anyio.to_thread.run_sync(find_support, self._environ)
-        starts = engine.capabilities.runs_program or any(
+        starts = bool(engine.capabilities.runs_program or agent.hooks) or any(
             tool in engine.capabilities.command_tools or is_mcp_tool(tool) for tool in grant.tools
         )
         report = choose_mechanism(mode, support, starts_processes=starts)
