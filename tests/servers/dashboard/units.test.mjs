@@ -10,7 +10,7 @@ import { asDiff, highlight, detectLanguage, formatJson } from "../../../src/reti
 import { announcements, treeAround, sortAsTree, appendOlder, mergeRows, visibleRows } from "../../../src/retinue/servers/http/dashboard/store.js";
 import { headAndTail, splitIntoParts, pieces, plainText } from "../../../src/retinue/servers/http/dashboard/text.js";
 import { filterPredicate, parseFilters, toQuery } from "../../../src/retinue/servers/http/dashboard/filters-model.js";
-import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown } from "../../../src/retinue/servers/http/dashboard/markdown-model.js";
+import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown, splitBlocks } from "../../../src/retinue/servers/http/dashboard/markdown-model.js";
 import * as marked from "../../../src/retinue/servers/http/dashboard/vendor/marked.js";
 import { longestSpans, pan, place, select, spanAt, spanPaths, sumByKind, ticks, tickLabel, zoom } from "../../../src/retinue/servers/http/dashboard/timeline-model.js";
 import { mainArgument } from "../../../src/retinue/servers/http/dashboard/tool.js";
@@ -164,6 +164,12 @@ test("rows below a closed branch are hidden and counted", () => {
   assert.equal(visibleRows(circle, new Set()).length, 2);
 });
 
+test("folder is shown by its end, a worktree by its repository", () => {
+  assert.equal(format.lastFolders("/home/ada/src/atlas"), "src/atlas");
+  assert.equal(format.lastFolders("/home/ada/.local/state/retinue/worktrees/atlas-9c6b668e/42802c3c"), "atlas (worktree 42802c3c)");
+  assert.equal(format.lastFolders(null), "/");
+});
+
 test("states that need attention are counted", () => {
   const runs = [row("a"), row("b", { state: "error", failure: { code: "timeout" } }), row("c", { state: "error", failure: { code: "loop" } }), row("d", { state: "completed" })];
   assert.deepEqual(format.stateSummary(runs), [{ kind: "running", text: "1 running" }, { kind: "late", text: "1 timed out" }, { kind: "error", text: "1 failed" }]);
@@ -208,6 +214,7 @@ test("tool call and result are one item, and every event is applied once", () =>
   const describe = new Transcript();
   const events = [
     event(1, "attempt_started", { number: 1, reason: "first" }),
+    event(1.5, "attempt_started", { number: 2, reason: "retry" }),
     event(2, "tool_called", { call: "c", name: "read", args: { path: "x" } }),
     event(5, "tool_returned", { call: "c", name: "read", text: "found" }),
     event(6, "text", { text: "done" }),
@@ -270,14 +277,24 @@ test("Markdown is parsed into tokens, with addresses left to the text", () => {
 });
 
 test("Markdown built to be slow is parsed in bounded time, and its text is kept", () => {
-  for (const piece of ["[", "- ", "![", "[a](", "[[[a]](b", "1. ", "> ", "> - ", "*a ", "a**b", "_a", "<", "<a ", "`", "~~a", "- a\n\n", "|a"]) {
-    const size = piece === "[" || piece === "- " ? 1_000_000 : 150_000; // longer text is not parsed
+  for (const piece of ["[", "- ", "![", "[a](", "[[[a]](b", "1. ", "> ", "> - ", "*a ", "a**b", "_a", "<", "<a ", "`", "~~a", "- a\n\n", "|a", "> a\nb\n"]) {
+    const size = piece === "[" || piece === "- " ? 1_000_000 : 300_000; // longer text is not parsed
     const text = piece.repeat(Math.floor(size / piece.length));
     const began = performance.now();
     const tokens = parseMarkdown(marked, text);
     assert.ok(performance.now() - began < 20_000, `${JSON.stringify(piece)}: ${performance.now() - began} ms`);
     assert.equal(tokens.map((token) => token.raw).join("").trim(), text.trim());
   }
+});
+
+test("long Markdown is parsed in parts, and no code block is torn", () => {
+  const code = "~~~\nx\n\n```\n".padEnd(50_000, "y\n\n") + "\n~~~\n";
+  const paragraphs = "A paragraph of some words.\n\n".repeat(2000);
+  const text = `${paragraphs}${code}${paragraphs}`;
+  assert.equal(splitBlocks(text).join(""), text);
+  const counts = parseMarkdown(marked, text).reduce((all, { type }) => ({ ...all, [type]: (all[type] ?? 0) + 1 }), {});
+  assert.deepEqual([counts.paragraph, counts.code], [4000, 1]);
+  assert.equal(splitBlocks("> a\nb\n".repeat(50_000)).length, 8);
 });
 
 test("entities, headings and hosts are resolved without hiding anything", () => {

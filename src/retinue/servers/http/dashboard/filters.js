@@ -18,7 +18,7 @@ const MORE = [
   ["models", "model", "Model", String],
   ["engines", "engine", "Engine", String],
   ["folders", "cwd", "Folder", lastFolders],
-  ["costs", "minCost", "Cost", (value) => `$${Number(value)} or more`],
+  ["costs", "minCost", "Cost", (value) => `$${value < 1 ? Number(value).toFixed(2) : Number(value)} or more`],
   ["durations", "minElapsed", "Duration", (value) => `${roundDuration(Number(value))} or longer`],
 ];
 const ASCENDING = new Set(["ages", "costs", "durations"]); // steps; other choices are sorted by their count

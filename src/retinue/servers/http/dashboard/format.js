@@ -1,6 +1,7 @@
 // Formats numbers, times and names for people. Pure functions; an unknown value is "—", never zero.
 
 export const UNKNOWN = "—";
+const WORKTREE = /\/worktrees\/([^/]+)-[0-9a-f]{8}\/([0-9a-f]{8})(?:\/|$)/;
 const NO_SANDBOX = { mode: "off" };
 
 export function duration(seconds) {
@@ -106,8 +107,10 @@ export function plural(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// Returns the end of a path, which distinguishes folders.
+// Returns the end of a path, which distinguishes folders; of a worktree of ours its repository.
 export function lastFolders(path) {
+  const [, repository, id] = WORKTREE.exec(path ?? "") ?? [];
+  if (id) return `${repository} (worktree ${id})`;
   return String(path ?? "").split("/").filter(Boolean).slice(-2).join("/") || "/";
 }
 

@@ -2,6 +2,8 @@
 
 const MAX_DEPTH = 12; // levels of quotes, lists and emphasis; text nested deeper stays as it is written
 const MAX_INLINE = 4000; // characters of a paragraph: the lexer's effort grows with their square
+const PART_CHARS = 20_000; // parsed together
+const FENCE = /^ {0,3}(`{3,}|~{3,})(.*)/;
 const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", mdash: "—", ndash: "–", hellip: "…" };
 const ENTITY = /&(?:#x([0-9a-f]{1,6})|#(\d{1,7})|([a-z]{2,6}));/gi;
 const MAIL = /^mailto:[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+$/i;
@@ -42,7 +44,33 @@ function createParser({ Lexer, Tokenizer, getDefaults }) {
       return undefined; // addresses in a text are recognized as in all other texts
     }
   }
-  return (text) => new BoundedLexer({ ...getDefaults(), breaks: true, tokenizer: new PlainTokenizer() }).lex(text);
+  const parse = (text) => new BoundedLexer({ ...getDefaults(), breaks: true, tokenizer: new PlainTokenizer() }).lex(text);
+  return (text) => splitBlocks(text).flatMap(parse);
+}
+
+// Splits a long text into parts that are parsed one by one: between two blocks or, in an endless block, between two
+// lines, but in no code block. The effort of some blocks grows with their square.
+export function splitBlocks(text) {
+  if (text.length <= PART_CHARS) return [text];
+  const parts = [];
+  let part = "";
+  let fence = "";
+  for (const line of text.split(/(?<=\n)/)) {
+    part += line;
+    fence = fenceAfter(line, fence);
+    const isLong = part.length >= PART_CHARS && (line.trim() === "" || part.length >= 2 * PART_CHARS);
+    if (!isLong || fence) continue;
+    parts.push(part);
+    part = "";
+  }
+  return part ? [...parts, part] : parts;
+}
+
+// Returns the fence of the code block that is open after a line; empty if none is.
+function fenceAfter(line, fence) {
+  const [, mark = "", rest = ""] = FENCE.exec(line) ?? [];
+  if (!fence) return mark;
+  return mark[0] === fence[0] && mark.length >= fence.length && !rest.trim() ? "" : fence;
 }
 
 function asText(source, tokens) {

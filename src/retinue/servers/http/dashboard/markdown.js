@@ -7,7 +7,7 @@ import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown 
 import { isSafeLink } from "./text.js";
 import { Block, renderText, ScrollFrame } from "./untrusted-text.js";
 
-const MAX_CHARS = 150_000; // longer text is shown as it is written
+const MAX_CHARS = 300_000; // longer text is shown as it is written
 const MAX_COLUMNS = 40;
 const BLOCKS_PER_PART = 40; // drawn together; parts outside of the screen are not laid out
 const PLAIN_LANGUAGES = new Set(["", "text", "txt", "plain", "console", "output"]);

@@ -22,7 +22,7 @@ export class Transcript {
     this.seq = event.seq;
     const shown = ITEMS[event.type];
     if (event.type === "tool_returned") this.#setResult(event);
-    else if (shown) this.#push({ ...shown(event), key: event.seq, time: event.time });
+    else if (shown && !isFirstAttempt(event)) this.#push({ ...shown(event), key: event.seq, time: event.time });
     if (event.type === "tool_called") this.#calls.set(event.call, this.items.length - 1);
     if (event.type in this.writing) this.#clearStreamed(event.type);
     if (event.type === "message_ended" || event.type === "run_ended") this.writing = NOTHING;
@@ -118,6 +118,10 @@ const ITEMS = {
   finalized: ({ finalization }) => ({ kind: "finalized", ...finalization }),
   run_ended: ({ text, answer, failure, elapsed }) => ({ kind: "ended", text, answer, failure, elapsed }),
 };
+
+function isFirstAttempt({ type, number }) {
+  return type === "attempt_started" && number === 1;
+}
 
 // Appends a piece to a block. Missed pieces leave a visible gap; a piece at 0 replaces the block.
 function appendPiece(before, text, at = before.upto) {

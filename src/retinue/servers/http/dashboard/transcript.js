@@ -101,9 +101,7 @@ const VIEWS = {
     <${Tool} item=${item} below=${row ? JSON.parse(row) : []} isOver=${isOver} />
   `,
   attempt: ({ number, reason, model }) =>
-    number === 1
-      ? null
-      : html`<${Rule}>${plainText(`Attempt ${number}: ${[reason, model].filter(Boolean).join(", ")}`)}<//>`,
+    html`<${Rule}>${plainText(`Attempt ${number}: ${[reason, model].filter(Boolean).join(", ")}`)}<//>`,
   model: ({ before, after, reason }) => html`
     <${Rule} icon="warning">${plainText(`${before ?? "The model"} failed (${reason}); ${after} continues`)}<//>
   `,
