@@ -22,7 +22,7 @@ RUN = ROOT / "docs" / "dashboard-run.png"
 TIMELINE = ROOT / "docs" / "dashboard-timeline.png"
 SIZES = {
     ACTIVITY: ViewportSize(width=1280, height=640),
-    RUN: ViewportSize(width=1280, height=920),
+    RUN: ViewportSize(width=1280, height=980),
     TIMELINE: ViewportSize(width=1280, height=760),
 }
 SHARPNESS = 1.5

@@ -93,6 +93,8 @@ def test_waiting_parent_is_marked_and_all_conversations_collapse_at_once(served,
         row.get_by_role("link").click()
         below = page.locator(".below .row")
         expect(below).to_contain_text("reviewer")
+        expect(page.locator(".facts")).to_contain_text("1 (1 running)")
+        expect(page.locator(".pulse")).to_have_text("Waiting for 1 child run")
         page.get_by_role("tab", name="Timeline 2").click()
         expect(page.locator(".lane path.child")).to_have_count(1)
         waiting.terminate()

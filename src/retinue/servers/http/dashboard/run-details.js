@@ -45,6 +45,7 @@ const LONG_FACTS = new Set(["Model", "Worktree"]); // two columns wide on a phon
 
 export function Facts({ detail, tree }) {
   const below = tree.filter((row) => row.parentRun === detail.run);
+  const live = below.filter(isLive).length;
   const facts = [
     ["Agent", html`<a href=${`#/agents/${encodeURIComponent(detail.agent)}`}><${Line} text=${detail.agent} /></a>`],
     ["Engine", html`<${Line} text=${detail.engine} />`],
@@ -55,7 +56,7 @@ export function Facts({ detail, tree }) {
     ["Cost", cost(detail.usage?.cost)],
     sandboxOf(detail) && ["Sandbox", html`<${Line} text=${sandboxOf(detail).mode} />`],
     hasWorktree(detail) && ["Worktree", html`<${Line} text=${describeChanges(detail)} />`],
-    below.length > 0 && ["Child runs", `${below.length}${below.some(isLive) ? " (running)" : ""}`],
+    below.length > 0 && ["Child runs", `${below.length}${live > 0 ? ` (${live} running)` : ""}`],
   ];
   return html`
     <dl class="facts">

@@ -71,7 +71,7 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
         isComplete &&
         html`
           <p class="pulse">
-            <span aria-hidden="true" />${detail.state === "queued" ? "Queued: waiting for a slot" : "Running"}</p>
+            <span aria-hidden="true" />${describeWork(detail, awaited.get(detail.run))}</p>
         `
       }
       ${
@@ -81,6 +81,11 @@ export function TranscriptView({ detail, transcript, tree, isComplete }) {
       }
     </section>
   `;
+}
+
+function describeWork({ state }, awaited) {
+  if (state === "queued") return "Queued: waiting for a slot";
+  return awaited ? `Waiting for ${plural(awaited, "child run")}` : "Running";
 }
 
 // Returns the child runs of a call as one string that changes with them, so that little is drawn again.
