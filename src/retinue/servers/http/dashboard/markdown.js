@@ -7,7 +7,7 @@ import { decodeEntities, headingLevel, hostToShow, isMailAddress, parseMarkdown 
 import { isSafeLink } from "./text.js";
 import { Block, renderText, ScrollFrame } from "./untrusted-text.js";
 
-const MAX_CHARS = 300_000; // longer text is shown as it is written
+const MAX_CHARS = 300_000; // longer text is shown raw
 const MAX_COLUMNS = 40;
 const BLOCKS_PER_PART = 40; // drawn together; parts outside of the screen are not laid out
 const PLAIN_LANGUAGES = new Set(["", "text", "txt", "plain", "console", "output"]);
@@ -23,7 +23,7 @@ export const Markdown = memoWithHooks(({ text, kind = "" }) => {
   useEffect(() => void (isWanted && loadParser()), [isWanted]);
   if (isChosen && !isWanted)
     return html`
-      <p class="unrendered">${`Shown as it is written: the text has ${count(text.length)} characters, more than ${count(MAX_CHARS)}.`}</p>
+      <p class="unrendered">${`Shown as raw text: it has ${count(text.length)} characters, and at most ${count(MAX_CHARS)} are rendered.`}</p>
       <${Block} text=${text} language="prose" kind=${kind} />
     `;
   if (!isWanted || !marked) return html`<${Block} text=${text} language="prose" kind=${kind} />`;
