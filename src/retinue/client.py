@@ -20,6 +20,7 @@ from msgspec import structs
 
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.dialects import AgentSource, read_agent
+from retinue.agents.mcp_config import ServerFiles, ServerFinder
 from retinue.agents.registry import AgentSet
 from retinue.agents.trust import TrustStore
 from retinue.composition import TOOLSET_DEFAULTS, TOOLSETS, RetinueParts
@@ -188,6 +189,7 @@ class Retinue(StoredSessions):
         Raises:
             ValueError: a setting does not exist, or cannot have this value.
         """
+        self._server_files = ServerFiles()
         # A copy: `os.environ` decodes every name and value again on each access, for every run.
         self._environ: Mapping[str, str] = drop_placeholders(os.environ if environ is None else environ)
         self._cwd = str(Path(cwd or "").absolute())
@@ -493,9 +495,11 @@ class Retinue(StoredSessions):
 
     def find_servers(self, agent: Agent) -> tuple[McpServer, ...]:
         """Return the MCP servers of an agent in this directory as they are defined, with the problems of each."""
-        from retinue.agents.mcp_config import list_servers
+        return ServerFinder(Path(self._cwd), self._environ, self._server_files).list_servers(agent)
 
-        return list_servers(agent, Path(self._cwd), self._environ)
+    def describe_servers(self, agent: Agent) -> tuple[str, ...]:
+        """Return how each MCP server of an agent is started, with the names of its variables and without secrets."""
+        return tuple(self._parts.redactor.redact(str(server))[0] for server in self.find_servers(agent))
 
     def read_agent(self, path: Path) -> Agent | Diagnostic | None:
         """Return the agent of a file as if it were the user's; a diagnostic if it is broken, None if it has none."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from retinue.agents.agent import Agent, SourceLayer
-from retinue.agents.mcp_config import find_servers
+from retinue.agents.mcp_config import PROJECT_ONLY, ServerFinder
 from retinue.agents.registry import AgentRegistry
 from retinue.agents.search_paths import SearchPaths
 from retinue.agents.trust import TrustStore
@@ -34,7 +34,7 @@ def write_servers(path: Path, **commands: str) -> None:
 
 
 def commands(agent: Agent, cwd: Path, home: Path) -> dict[str, str]:
-    found = find_servers(agent, cwd, {"HOME": str(home)})
+    found = ServerFinder(cwd, {"HOME": str(home)}).find_servers(agent)
     return {server.name: server.problem or server.command for server in found}
 
 
@@ -66,12 +66,7 @@ def test_server_of_a_project_is_used_by_agents_of_the_project_only(home, project
     own = Agent(name="x", mcp_servers=["docs"], layer=SourceLayer.USER)
     theirs = Agent(name="x", mcp_servers=["docs"], layer=SourceLayer.PROJECT, level=str(project))
     assert commands(theirs, project, home) == {"docs": "hostile"}
-    assert commands(own, project, home) == {
-        "docs": (
-            "only .mcp.json of this project defines it, and that is used only by agents of the project that you "
-            "accepted"
-        )
-    }
+    assert commands(own, project, home) == {"docs": PROJECT_ONLY.format(".mcp.json")}
 
 
 @pytest.mark.parametrize(

@@ -20,13 +20,14 @@ from retinue.agents.tool_policy import (
 )
 from retinue.engines.base import EngineCapabilities
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.mcp import McpServer
 from retinue.model.runs import Limits, RemovedTool, ToolGrant
 
 PI = EngineCapabilities(tools=frozenset({"read", "bash", "edit", "write", "grep", "find", "ls"}), delegates=True)
 TOOLS = ("read", "grep", "find", "ls", "bash", "edit", "write", "lsp", "web_search", "mcp__a__b")
 
 
-HOW = ("authority", "inherited", "allow_write", "delegation_tools")
+HOW = ("authority", "inherited", "allow_write", "delegation_tools", "servers", "own_servers")
 
 
 def grant(capabilities: EngineCapabilities = PI, /, **given: Any) -> Any:
@@ -340,3 +341,57 @@ def test_less_authority_never_gives_more(fields, how, has, less):
     if isinstance(before, ToolGrant):
         assert isinstance(after, ToolGrant)
         assert set(after.tools) <= set(before.tools)
+
+
+# -- MCP servers -----------------------------------------------------------------------------------
+
+SERVING = EngineCapabilities(tools=frozenset({"read"}), calls_servers=True)
+DOCS = McpServer(name="docs", command="docs")
+BROKEN = McpServer(name="broken", problem="it is gone")
+
+
+@pytest.mark.parametrize(
+    ("tools", "expected"),
+    [
+        (("read", "mcp__docs__search"), ToolGrant(tools=("read", "mcp__docs__search"))),
+        (("mcp__docs", "mcp__docs__*"), ToolGrant(tools=("mcp__docs", "mcp__docs__*"))),
+        (("read", "mcp__broken__x"), ToolGrant(tools=("read",), missing=("mcp__broken__x",))),
+        (("read", "mcp__gone__*"), ToolGrant(tools=("read",), missing=("mcp__gone__*",))),
+    ],
+)
+def test_tools_of_servers_that_cannot_be_started_are_missing_and_refuse_nothing(tools, expected):
+    assert grant(SERVING, tools=tools, servers=(DOCS, BROKEN)) == expected
+
+
+def test_agent_without_a_list_has_all_tools_of_its_own_servers():
+    found = grant(SERVING, servers=(DOCS, BROKEN), own_servers=("docs", "broken"))
+    assert found == ToolGrant(tools=("read", "mcp__docs__*"), missing=("mcp__broken__*",))
+
+
+def test_engine_that_calls_no_servers_lacks_their_tools():
+    capabilities = EngineCapabilities(tools=frozenset({"read"}))
+    found = grant(capabilities, tools=("read", "mcp__docs"), servers=(DOCS,))
+    assert found == ToolGrant(tools=("read",), missing=("mcp__docs",))
+
+
+@pytest.mark.parametrize(
+    ("authority", "expected"),
+    [
+        ({"read", "mcp__docs__*"}, ("read", "mcp__docs__*")),
+        ({"mcp__docs"}, ("mcp__docs__*",)),
+        ({"mcp__docs__get", "mcp__docs__search", "mcp__other__x"}, ("mcp__docs__get", "mcp__docs__search")),
+        ({"read"}, ("read",)),
+    ],
+)
+def test_authority_narrows_a_whole_server_to_the_tools_it_has(authority, expected):
+    tools = ("read", "mcp__docs__*")
+    found = grant(SERVING, tools=tools, servers=(DOCS,), authority=frozenset(authority))
+    assert isinstance(found, ToolGrant)
+    assert found.tools == expected
+
+
+@pytest.mark.parametrize("rule", ["readonly", "allow_write"])
+def test_read_only_runs_have_no_tool_of_a_server(rule):
+    fields = {"readonly": True} if rule == "readonly" else {"allow_write": False}
+    found = grant(SERVING, tools=("read", "mcp__docs"), servers=(DOCS,), **fields)
+    assert found == ToolGrant(tools=("read",), removed=(RemovedTool("mcp__docs", rule),))

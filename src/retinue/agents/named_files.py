@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from retinue.agents.agent import Agent, Diagnostic
 from retinue.agents.hooks import list_command_files
-from retinue.agents.mcp_config import find_project_files
+from retinue.agents.mcp_config import ServerFinder
 from retinue.agents.parse import AgentFileError
 from retinue.agents.search_paths import resolve_links
 from retinue.agents.skills import SKILL_FILE, SkillRegistry, SkillSet
@@ -37,17 +37,18 @@ def cover_agents(agents: Sequence[Agent], cwd: Path, environ: Mapping[str, str])
     cwd = resolve_links(cwd)
     has_skills = any(agent.load_skills or agent.suggested_skills for agent in agents)
     skills = SkillRegistry(environ).for_directory(cwd) if has_skills else SkillSet({}, {})
-    return tuple(_cover_or_explain(agent, cwd, skills, environ) for agent in agents if names_files(agent))
+    servers = ServerFinder(cwd, environ)
+    return tuple(_cover_or_explain(agent, cwd, skills, servers) for agent in agents if names_files(agent))
 
 
-def _cover_or_explain(agent: Agent, cwd: Path, skills: SkillSet, environ: Mapping[str, str]) -> Agent | Diagnostic:
+def _cover_or_explain(agent: Agent, cwd: Path, skills: SkillSet, servers: ServerFinder) -> Agent | Diagnostic:
     try:
-        return cover_named_files(agent, cwd, skills, environ)
+        return cover_named_files(agent, cwd, skills, servers)
     except AgentFileError as error:
         return Diagnostic(agent.source or agent.name, error.reason)
 
 
-def cover_named_files(agent: Agent, cwd: Path, skills: SkillSet, environ: Mapping[str, str]) -> Agent:
+def cover_named_files(agent: Agent, cwd: Path, skills: SkillSet, servers: ServerFinder) -> Agent:
     """Return the agent with a digest of its own file and of all project files it names.
 
     Its extensions become absolute paths, so that a run in another directory loads the same files.
@@ -60,7 +61,7 @@ def cover_named_files(agent: Agent, cwd: Path, skills: SkillSet, environ: Mappin
     arguments = (str(cwd / argument) for argument in agent.extra_args)
     folders = (cwd, Path(agent.level)) if agent.level else (cwd,)
     named = (*filter(os.path.isfile, arguments), *list_command_files(agent.hooks, folders))
-    for name in (*extensions, *named, *find_project_files(agent, cwd, environ)):
+    for name in (*extensions, *named, *servers.find_project_files(agent)):
         collection.add(name)
     for skill in dict.fromkeys((*agent.load_skills, *agent.suggested_skills)):
         if found := skills.project.get(skill):

@@ -11,10 +11,8 @@ from retinue.agents.agent import Agent
 from retinue.cli.printing import print_error, render_table
 from retinue.client import Retinue
 from retinue.model.hooks import Hook
-from retinue.model.mcp import McpServer
 from retinue.model.providers import join_model
 from retinue.model.runs import Secret
-from retinue.output.redaction.redactor import Redactor
 
 SECRET_MASK = "****"  # noqa: S105 - printed instead of a secret
 MAX_COVERED_FILES = 40
@@ -30,6 +28,7 @@ _HIDDEN_FIELDS = frozenset(
         "persona",
         "memory",
         "layer",
+        "mcp_servers",
         "source",
         "level",
         "digest",
@@ -53,12 +52,12 @@ def ask_for_trust(retinue: Retinue, names: Iterable[str]) -> None:
             err=True,
             bold=True,
         )
-        print_agent(agent, retinue.find_servers(agent))
+        print_agent(agent, retinue.describe_servers(agent))
         if confirm_trust():
             trust_agent(retinue, agent)
 
 
-def print_agent(agent: Agent, servers: Iterable[McpServer] = ()) -> None:
+def print_agent(agent: Agent, servers: Iterable[str]) -> None:
     """Print the summary of an agent, with its MCP servers, also those that the project's files define."""
     for line in render_summary(agent, servers):
         click.echo(f"  {line}", err=True)
@@ -103,7 +102,7 @@ def describe_tools(agent: Agent) -> str:
     return f"{words}{denied}{', delegates' if policy.delegates else ''}"
 
 
-def render_summary(agent: Agent, servers: Iterable[McpServer] = ()) -> list[str]:
+def render_summary(agent: Agent, servers: Iterable[str] = ()) -> list[str]:
     """Render what to inspect before trusting an agent: name, file, purpose, tools, model and risky fields."""
     rows = [
         ["name", agent.name],
@@ -111,8 +110,8 @@ def render_summary(agent: Agent, servers: Iterable[McpServer] = ()) -> list[str]
         ["about", agent.description],
         ["tools", describe_tools(agent)],
         ["model", join_model(agent.provider, agent.model) or agent.provider or "the engine's default"],
-        *([name, value] for name, value in _list_risky_fields(agent) if name != "mcp_servers"),
-        *(["MCP server", describe_server(server)] for server in servers or agent.parsed_servers),
+        *([name, value] for name, value in _list_risky_fields(agent)),
+        *(["MCP server", server] for server in servers),
         *(["covers", path] for path in agent.named_files[:MAX_COVERED_FILES]),
         ["covers", f"{len(agent.named_files) - MAX_COVERED_FILES} more files"]
         if len(agent.named_files) > MAX_COVERED_FILES
@@ -126,15 +125,8 @@ def list_set_fields(agent: Agent) -> Iterator[tuple[str, Any]]:
     """Yield the fields that a definition sets, with secrets masked."""
     for name in agent.__struct_fields__:
         value = getattr(agent, name)
-        if name == "mcp_servers":
-            value = tuple(map(describe_server, agent.parsed_servers))
         if name not in _HIDDEN_FIELDS and value not in (None, "", (), False) and not (name == "enabled" and value):
             yield name, SECRET_MASK if isinstance(value, Secret) else value
-
-
-def describe_server(server: McpServer) -> str:
-    """Return how an MCP server is reached, with the names of its variables and headers and without any secret."""
-    return Redactor().redact(server.describe())[0]
 
 
 def format_value(value: Any) -> str:
@@ -148,7 +140,6 @@ def _list_risky_fields(agent: Agent) -> Iterator[tuple[str, str]]:
     names = (
         *(
             "engine",
-            "mcp_servers",
             "extensions",
             "load_skills",
             "suggested_skills",

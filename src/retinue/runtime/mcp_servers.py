@@ -26,7 +26,7 @@ def plan_servers(
 
     Of those that its caller does not have, by digest, none can be.
     """
-    from retinue.agents.mcp_config import find_servers, names_servers
+    from retinue.agents.mcp_config import ServerFinder, names_servers
 
     if not agent.mcp_servers and not names_servers(agent):
         return ()
@@ -34,7 +34,7 @@ def plan_servers(
         structs.replace(server, problem=NOT_OF_CALLER)
         if allowed is not None and not server.problem and server.digest not in allowed
         else server
-        for server in find_servers(agent, cwd, environ)
+        for server in ServerFinder(cwd, environ).find_servers(agent)
     )
 
 

@@ -32,7 +32,6 @@ from retinue.cli.printing import (
 )
 from retinue.cli.trust_prompt import (
     MAX_SUMMARY_COLUMNS,
-    describe_server,
     describe_tools,
     format_value,
     list_set_fields,
@@ -40,7 +39,6 @@ from retinue.cli.trust_prompt import (
 from retinue.client import Retinue
 from retinue.config.directories import config_folder, find_project_levels
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.mcp import McpServer
 from retinue.output.untrusted_text import strip_control_characters, to_one_line
 from retinue.support.formatting import pluralize, suggest_spelling
 
@@ -363,10 +361,12 @@ def show(name: str, as_json: bool, cwd: str | None) -> None:
     if not entries:
         raise _unknown_agent_error(roster, name)
     if as_json:
-        print_json({"definitions": [_definition_json(entry, retinue.find_servers(entry.agent)) for entry in entries]})
+        print_json(
+            {"definitions": [_definition_json(entry, retinue.describe_servers(entry.agent)) for entry in entries]}
+        )
         return
     for number, entry in enumerate(sorted(entries, key=lambda entry: entry.status is not DefinitionStatus.USED)):
-        servers = retinue.find_servers(entry.agent)
+        servers = retinue.describe_servers(entry.agent)
         print_lines([*([""] if number else []), *render_definition(entry, servers)])
 
 
@@ -421,7 +421,7 @@ def trust(ctx: click.Context, name: str, yes: bool, revoke: bool, as_json: bool,
         raise _unknown_agent_error(retinue.roster(), name)
     if not revoke and not yes and not is_interactive():
         raise click.UsageError("Not a terminal: review the agent, then pass --yes to approve it.")
-    trust_prompt.print_agent(agent, retinue.find_servers(agent))
+    trust_prompt.print_agent(agent, retinue.describe_servers(agent))
     if revoke:
         is_done = trust_prompt.revoke_trust(retinue, agent)
     else:
@@ -469,7 +469,7 @@ agents.add_command(edit)
 agents.add_command(delete)
 
 
-def render_definition(entry: AgentListing, servers: Sequence[McpServer] = ()) -> Iterator[str]:
+def render_definition(entry: AgentListing, servers: Sequence[str] = ()) -> Iterator[str]:
     """Render a definition with everything but its secrets."""
     agent = entry.agent
     rows = [
@@ -484,8 +484,8 @@ def render_definition(entry: AgentListing, servers: Sequence[McpServer] = ()) ->
         ["effective tools", describe_tools(agent)],
         ["persona", _private_file(agent, "SOUL.md") if agent.persona else ""],
         ["memory", _private_file(agent, "MEMORY.md") if agent.memory else ""],
-        *([name, format_value(value)] for name, value in list_set_fields(agent) if name != "mcp_servers"),
-        *(["MCP server", describe_server(server)] for server in servers),
+        *([name, format_value(value)] for name, value in list_set_fields(agent)),
+        *(["MCP server", server] for server in servers),
         ["unknown keys", ", ".join(agent.unknown)],
         ["digest", agent.digest],
     ]
@@ -535,15 +535,12 @@ def _listing_json(entry: AgentListing) -> dict[str, Any]:
     }
 
 
-def _definition_json(entry: AgentListing, servers: Sequence[McpServer]) -> dict[str, Any]:
+def _definition_json(entry: AgentListing, servers: Sequence[str]) -> dict[str, Any]:
     agent = entry.agent
     return {
         **_listing_json(entry),
         "fields": dict(list_set_fields(agent)),
-        "servers": [
-            {"name": server.name, "start": describe_server(server), "problem": server.problem or None}
-            for server in servers
-        ],
+        "servers": servers,
         "body": agent.body,
         "digest": agent.digest,
         "unknown": agent.unknown,

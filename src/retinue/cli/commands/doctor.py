@@ -21,6 +21,7 @@ import click
 from msgspec import Struct
 
 from retinue import __version__
+from retinue.agents.registry import AgentSet, DefinitionStatus
 from retinue.cli.json_output import result_json, to_json
 from retinue.cli.options import cwd_option, json_option
 from retinue.cli.printing import (
@@ -103,6 +104,8 @@ class DiagnosisReport(Struct, frozen=True, kw_only=True, rename="camel"):
     """What enforces each mode of the sandbox here, and what it leaves open; or why it cannot be built."""
     agents: int
     broken_agents: tuple[str, ...]
+    broken_servers: tuple[str, ...]
+    """MCP servers of agents that cannot be started, and why."""
     hosts: tuple[HostStatus, ...]
     """Programs in which Retinue is installed."""
     settings: tuple[SettingStatus, ...]
@@ -134,6 +137,7 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
         sandboxes=retinue.sandboxes,
         agents=len(roster.names()),
         broken_agents=tuple(map(str, roster.problems)),
+        broken_servers=tuple(_list_broken_servers(retinue, roster)),
         hosts=tuple(host.status for host in hosts),
         settings=tuple(_list_settings(retinue)),
         problems=problems,
@@ -143,6 +147,14 @@ async def diagnose(retinue: Retinue) -> DiagnosisReport:
             *list_hosts_without_engine(retinue, hosts),
         ),
     )
+
+
+def _list_broken_servers(retinue: Retinue, roster: AgentSet) -> Iterator[str]:
+    for entry in roster.list_definitions():
+        if entry.status is DefinitionStatus.USED:
+            for server in retinue.find_servers(entry.agent):
+                if server.problem:
+                    yield f"{entry.agent.name}: MCP server {server.name}: {server.problem}"
 
 
 def list_engine_status(retinue: Retinue) -> Iterator[EngineStatus]:
@@ -463,6 +475,9 @@ def _render_agents(found: DiagnosisReport, columns: int) -> Iterator[str]:
     if count := len(found.broken_agents):
         yield f"{pluralize(count, 'file')} cannot be used (retinue agents check)"
     yield from (line for remark in found.broken_agents for line in _wrap(f"✗ {remark}", columns))
+    if count := len(found.broken_servers):
+        yield f"{pluralize(count, 'MCP server')} of agents cannot be started; the agents run without"
+    yield from (line for remark in found.broken_servers for line in _wrap(f"✗ {remark}", columns))
 
 
 def _render_hosts(found: DiagnosisReport, columns: int) -> list[str]:

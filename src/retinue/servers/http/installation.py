@@ -61,6 +61,8 @@ class AgentDetail(AgentRow, frozen=True, kw_only=True):
     """Names of the environment variables it needs."""
     hooks: tuple[str, ...]
     """Its hooks, with their whole commands."""
+    servers: tuple[str, ...]
+    """Its MCP servers: how each is started, and why one cannot be."""
     digest: str
 
 
@@ -163,9 +165,10 @@ class InstallationInfo:
         if group is None:
             known = ", ".join(roster.names()) or "(none)"
             raise refuse(ErrorCode.UNKNOWN_AGENT, f"Unknown agent: {name[:100]}. Available agents: {known}")
-        row, shown = self._agent_row(roster, group), _select_shown(group).agent.to_profile()
+        row, shown = self._agent_row(roster, group), _select_shown(group).agent
+        servers = self._retinue.describe_servers(shown)
         hooks = tuple(f"{hook.event} {hook.description}" for hook in shown.hooks)
-        return copy_fields(shown, AgentDetail, **structs.asdict(row), hooks=hooks)
+        return copy_fields(shown.to_profile(), AgentDetail, **structs.asdict(row), hooks=hooks, servers=servers)
 
     def trust_agent(self, name: str, body: TrustBody) -> AgentRow:
         """Trust a project's agent if it still has this digest; without a digest, trust it as it is now.

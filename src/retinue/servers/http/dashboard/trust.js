@@ -20,6 +20,7 @@ export function Terms({ agent }) {
     agent.fallbackModels?.length > 0 && ["Other models", agent.fallbackModels.join(", ")],
     agent.extensions?.length > 0 && ["Extensions", agent.extensions.join(", ")],
     agent.extraArgs?.length > 0 && ["Arguments", agent.extraArgs.join(" ")],
+    ...(agent.servers ?? []).map((server, at) => [`MCP server ${at + 1}`, server]),
     agent.environment?.length > 0 && ["Environment variables", agent.environment.join(", ")],
     ...(agent.hooks ?? []).map((hook) => ["Hook", hook]),
     ["File", agent.file ?? "built in"],
