@@ -21,26 +21,22 @@ FLUSH_TIMEOUT = 0.5
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command of the arguments, by default those of the process, and exit with its code."""
     typed = list(sys.argv[1:] if arguments is None else arguments)
+    code = 0
     try:
-        code = _run_command(typed)
+        try:
+            streams.configure()
+            if not os.environ.get(streams.DEBUG_VARIABLE):
+                streams.deny_inspection()
+            from retinue.cli.group import root
+
+            root.main(typed, prog_name="retinue")
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
         _let_ctrl_c_end_process()
     except KeyboardInterrupt:
         _let_ctrl_c_end_process()
         code = report_cancelled(typed)
     _exit_process(_flush_streams(code))
-
-
-def _run_command(typed: Sequence[str]) -> int:
-    try:
-        streams.configure()
-        if not os.environ.get(streams.DEBUG_VARIABLE):
-            streams.deny_inspection()
-        from retinue.cli.group import root
-
-        root.main(typed, prog_name="retinue")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
 
 
 def _let_ctrl_c_end_process() -> None:

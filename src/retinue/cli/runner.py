@@ -264,11 +264,12 @@ def _exit_on_signals(signals: Iterable[signal.Signals], view: EventView, keyboar
         signal.signal(number, lambda *_: _exit_now(view, keyboard))
 
 
-def run_with_signals(work: Callable[..., Awaitable[WorkResult]], *arguments: Any) -> WorkResult:
-    """Run the async function, and restore the signal handlers that it replaces."""
+@contextmanager
+def restore_signal_handlers() -> Iterator[None]:
+    """Restore the signal handlers that the block replaces."""
     handlers = {number: signal.getsignal(number) for number in list_stop_signals()}
     try:
-        return anyio.run(work, *arguments)
+        yield
     finally:
         for number, handler in handlers.items():
             if handler is not None:  # as of a handler that is not Python's
@@ -335,10 +336,8 @@ def run_plan(
         raise InvalidInputError(str(error)) from error
     only_task = plan.tasks[0] if plan.mode is Mode.SINGLE else None
     try:
-        with live_view(retinue, toolset, options, answer=answer) as view:
-            results: tuple[RunResult, ...] = run_with_signals(
-                run_watched, retinue, lambda: retinue.run_plan(plan, call), view, toolset, options
-            )
+        with live_view(retinue, toolset, options, answer=answer) as view, restore_signal_handlers():
+            results = anyio.run(run_watched, retinue, lambda: retinue.run_plan(plan, call), view, toolset, options)
     except RefusedError as refusal:
         raise _refused_error(refusal.failure, retinue, only_task) from refusal
     if only_task and (failure := results[0].failure) and not results[0].was_started:

@@ -26,7 +26,7 @@ from retinue.cli.options import (
 )
 from retinue.cli.printing import OutputError, encode_json_line, help_examples, print_json_line
 from retinue.cli.run_output import hint_stored_answers
-from retinue.cli.runner import live_view, make_retinue, run_watched, run_with_signals
+from retinue.cli.runner import live_view, make_retinue, restore_signal_handlers, run_watched
 from retinue.client import Retinue
 from retinue.support.formatting import unknown_name_message
 from retinue.toolsets.base import ToolResult
@@ -83,8 +83,8 @@ def call(
         return await _call_tool(retinue, toolset, tool, arguments, tool_call, printer if stream else None)
 
     known_toolset = toolset if toolset in retinue.toolsets else "single"
-    with live_view(retinue, known_toolset, options, shows_progress=False) as view:
-        result = run_with_signals(run_watched, retinue, call_tool, view, known_toolset, options)
+    with live_view(retinue, known_toolset, options, shows_progress=False) as view, restore_signal_handlers():
+        result = anyio.run(run_watched, retinue, call_tool, view, known_toolset, options)
     with hint_stored_answers(_find_session_ids(result)):
         printer.print_final(result)
     ctx.exit(result.exit_code)

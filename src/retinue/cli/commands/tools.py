@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import anyio
 import click
 import msgspec
 
 from retinue.cli.options import RunOptions, cwd_option, json_option
 from retinue.cli.printing import help_examples, print_hint, print_json, print_lines
-from retinue.cli.runner import live_view, make_retinue, run_watched, run_with_signals
+from retinue.cli.runner import live_view, make_retinue, restore_signal_handlers, run_watched
 from retinue.output.json_text import encode_json
 from retinue.output.untrusted_text import strip_control_characters
 from retinue.servers.delegation_hint import render_hint
@@ -45,8 +46,8 @@ def tools(toolset: str, shows_policy: bool, as_json: bool, cwd: str | None) -> N
 
     if toolset not in retinue.toolsets:
         raise click.UsageError(unknown_name_message("toolset", toolset, retinue.toolsets))
-    with live_view(retinue, toolset, options, shows_progress=False) as view:
-        found = run_with_signals(run_watched, retinue, list_tools, view, toolset, options)
+    with live_view(retinue, toolset, options, shows_progress=False) as view, restore_signal_handlers():
+        found = anyio.run(run_watched, retinue, list_tools, view, toolset, options)
     if as_json:
         print_json(
             {
