@@ -12,6 +12,7 @@ import pytest
 from tests.engines.api.conftest import environment
 from tests.real.claude_install import need_claude
 from tests.real.programs import Program, Step, claude_program, pi_program
+from tests.support.mcp_servers import stdio_definition
 from tests.support.model_server import ModelServer, script64
 
 from retinue import Agent, Retinue
@@ -217,6 +218,20 @@ async def test_hook_denies_delegation_as_task_and_agent(program, project, tmp_pa
     assert played.result.failure is None
     assert len(played.returned) == len(steps) - 1
     assert all(is_error and "Denied by the PreToolUse(Task) hook `" in text for _, text, is_error in played.returned)
+
+
+async def test_hook_denies_calls_of_mcp_servers(program, project, tmp_path):
+    seen = tmp_path / "seen.json"
+    hook = before(python(f"json.dump(given, open({str(seen)!r}, 'w')); sys.exit(2)"), "mcp__docs__.*")
+    agent = worker(hook, tools=("read", "mcp__docs__*"), mcp_servers={"docs": stdio_definition()})
+    step = {"tool": "mcp__docs__search", "args": {"query": "bus"}}
+    played = await play(program, project, tmp_path, agent, [step, DONE])
+    assert played.result.failure is None
+    ((_, text, is_error),) = played.returned
+    assert is_error
+    assert "Denied by the PreToolUse(mcp__docs__.*) hook `" in text
+    given = json.loads(seen.read_text())
+    assert (given["tool_name"], given["tool_input"]) == ("mcp__docs__search", {"query": "bus"})
 
 
 async def test_pi_that_cannot_ask_refuses_agents_with_hooks(pi, server, project, tmp_path):

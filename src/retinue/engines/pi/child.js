@@ -206,7 +206,7 @@ export default function retinue(pi) {
     if (run && !run.tools.includes(event.toolName)) return { block: true, reason: `Tool ${event.toolName} not found` };
     if (event.toolName.toLowerCase() === "lsp" && !isAllowedLspAction(event.input?.action))
       return { block: true, reason: lspRefusal(event.input?.action) };
-    if (run?.gate?.tools.includes(event.toolName)) return askGate(run.gate, event, context.signal);
+    if (run?.gate && !run.gate.free.includes(event.toolName)) return askGate(run.gate, event, context.signal);
   });
 
   pi.on("tool_result", ({ toolCallId, content }) => {

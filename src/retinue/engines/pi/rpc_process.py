@@ -39,7 +39,7 @@ from retinue.engines.toolbox import finalize_tool
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice, ProcessUsageCounted, SteeringDelivered
 from retinue.model.runs import RunSpec
-from retinue.model.tool_names import DELEGATION_TOOL_NAMES, FINALIZE_TOOL
+from retinue.model.tool_names import DELEGATION_TOOL_NAMES, FINALIZE_TOOL, is_pattern
 
 START_TIMEOUT = 60.0
 """Seconds within which a working process responds, even on a loaded machine."""
@@ -195,7 +195,8 @@ class RpcProcess:
             config["gate"] = {
                 "socket": spec.gate_address.address,
                 "token": spec.gate_address.token.reveal(),
-                "tools": [tool for tool in tools if spec.gate.covers(tool)],
+                # Tools of servers have their names only in pi: every tool that is not listed here is asked about.
+                "free": [tool for tool in tools if not is_pattern(tool) and not spec.gate.covers(tool)],
             }
         self._extension_ready = None
         await self._command("prompt", message=f"/retinue_configure {msgspec.json.encode(config).decode()}")
