@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import anyio
 import pytest
 from tests.real.claude_install import claude_environ, need_claude
 from tests.support.model_server import ModelServer
+from tests.support.model_server.script import Decide
 
 from retinue.engines.claude.installation import find_claude
 
@@ -41,28 +44,22 @@ async def read_results(place: Path, *steps: tuple[str, dict[str, Any]], argument
         args = {name: last if value == "@" else value for name, value in given.items()}
         return {"tool": f"mcp__retinue__{tool}", "args": args}
 
-    async with ModelServer() as server:
-        server.script = decide
+    messages = await run_claude(place, decide, arguments)
+    return [message.text for message in messages if message.role == "tool"]
+
+
+async def run_claude(place: Path, decide: Decide, arguments: tuple[str, ...] = (), **variables: str) -> Sequence[Any]:
+    """Install Retinue in Claude Code, run it with this model, and return the messages of the last request."""
+    async with ModelServer(decide) as server:
         # A model that is a script does not search for tools, and cannot wait until they are there.
         waits = {"ENABLE_TOOL_SEARCH": "0", "MCP_CONNECTION_NONBLOCKING": "0", "MCP_CONNECT_TIMEOUT_MS": "30000"}
-        environ = claude_environ(place / "home", server.url, **waits)
-        ours = [
-            sys.executable,
-            "-m",
-            "retinue",
-            "install",
-            "claude",
-            "--yes",
-            "--",
-            "--engine",
-            "scripted",
-            *arguments,
-        ]
-        asked = ["-p", "Go.", "--model", "scripted-1", "--allowedTools", "mcp__retinue"]
-        for command in (ours, [str(find_claude({"PATH": ""})), *asked]):
+        environ = {**claude_environ(place / "home", server.url, **waits), **variables}
+        install = [sys.executable, "-m", "retinue", "install", "claude", "--yes", "--", "--engine", "scripted"]
+        prompt = ["-p", "Go.", "--model", "scripted-1", "--allowedTools", "mcp__retinue"]
+        for command in ([*install, *arguments], [str(find_claude({"PATH": ""})), *prompt]):
             with anyio.fail_after(PATIENCE):
                 await anyio.run_process(command, cwd=place, env=environ, stdin=subprocess.DEVNULL)
-        return [message.text for message in server.requests[-1].messages if message.role == "tool"]
+        return server.requests[-1].messages
 
 
 async def test_model_of_claude_code_reads_the_answer_of_an_agent(tmp_path):
@@ -89,3 +86,18 @@ async def test_model_of_claude_code_starts_background_work_and_waits_for_it(tmp_
     )
     assert '"id":"' in started
     assert ANSWER in waited
+
+
+async def test_answer_of_a_call_that_claude_code_moved_to_the_background_reaches_its_model(tmp_path):
+    """As after two minutes: shortened here, and switched on for `claude -p`, where it is off."""
+
+    def decide(request: Any) -> dict[str, Any]:
+        has_called = any(message.role == "assistant" for message in request.messages)
+        return {"text": "I wait."} if has_called else {"tool": "mcp__retinue__subagent", "args": TASK}
+
+    slow = json.dumps({"steps": [{"wait": 2}, {"say": "A slow answer."}]})
+    short = {"CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS": "200", "CLAUDE_AUTO_BACKGROUND_TASKS": "1"}
+    messages = await run_claude(tmp_path, decide, **short, RETINUE_SCRIPT=slow)
+    (result,) = [message.text for message in messages if message.role == "tool"]
+    assert "It was moved to the background" in result
+    assert "A slow answer." in messages[-1].text
