@@ -26,8 +26,8 @@ demo: $(VENV)/.runtime ## Set up and run five agents on this repository: no key,
 test: $(VENV)/.dev $(TOOLS)/.pi $(TOOLS)/.mcp $(TOOLS)/.browser $(TOOLS)/.axe $(TOOLS)/.bubblewrap ## Set up and run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB), uv and pipx, and check that each starts Retinue
-	REQUIRE_HOSTS=1 $(BIN)/python -m pytest -v $(HOSTS)/test_programs.py $(wildcard $(HOSTS)/test_in_*.py)
+test-hosts: $(VENV)/.dev $(TOOLS)/.hosts ## Install Claude Code, Codex, Gemini CLI and opencode (1 GB), uv, pipx and MCP libraries, and check that each starts Retinue
+	REQUIRE_HOSTS=1 $(BIN)/python -m pytest -v $(HOSTS)/test_programs.py $(wildcard $(HOSTS)/test_in_*.py) $(HOSTS)/test_libraries.py
 
 check: $(VENV)/.dev ## Check format, lint, types, layers and vocabulary
 	$(BIN)/ruff format --check .
