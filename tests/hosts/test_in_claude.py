@@ -96,8 +96,13 @@ async def test_answer_of_a_call_that_claude_code_moved_to_the_background_reaches
         return {"text": "I wait."} if has_called else {"tool": "mcp__retinue__subagent", "args": TASK}
 
     slow = json.dumps({"steps": [{"wait": 2}, {"say": "A slow answer."}]})
-    short = {"CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS": "200", "CLAUDE_AUTO_BACKGROUND_TASKS": "1"}
-    messages = await run_claude(tmp_path, decide, **short, RETINUE_SCRIPT=slow)
+    messages = await run_claude(
+        tmp_path,
+        decide,
+        CLAUDE_CODE_MCP_AUTO_BACKGROUND_MS="200",
+        CLAUDE_AUTO_BACKGROUND_TASKS="1",
+        RETINUE_SCRIPT=slow,
+    )
     (result,) = [message.text for message in messages if message.role == "tool"]
     assert "It was moved to the background" in result
     assert "A slow answer." in messages[-1].text

@@ -62,6 +62,7 @@ def play(python, tmp_path) -> Play:
 
 def example(library: str) -> str:
     """Return the program of the page for a library."""
+    program: str
     (program,) = re.findall(rf"^{library}:\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     return program
 
