@@ -17,6 +17,9 @@ from retinue.engines.process.command import StdinMode
 CHUNK_BYTES = 256 * 2**10
 """Bytes read at once, and the size of a pipe where it can be set: fewer iterations of the loop."""
 
+SOCKET_BYTES = 4 * 2**20
+"""Size asked for a socket; the kernel gives less."""
+
 
 class OneShotEvent:
     """An event that also interrupts tasks waiting for a pipe."""
@@ -251,6 +254,6 @@ def _open_sockets() -> tuple[int, int]:
 
     # Not shut down in the other direction: some programs take that for a reader that has gone.
     reading, writing = socket.socketpair()
-    # As large as the kernel allows; the default holds half as much as a pipe of ours.
-    writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, CHUNK_BYTES)
+    # As large as `net.core.wmem_max` allows: Node drops what does not fit when a program calls process.exit.
+    writing.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BYTES)
     return reading.detach(), writing.detach()
