@@ -175,6 +175,24 @@ def test_titles_of_plugins_folders_and_agents_become_names(registry, repository,
     assert agent_set.resolve_name("FP&A (Analyst)") == "kit-more:big-part:fp-a-analyst"
 
 
+def test_file_of_a_plugin_starts_nothing_as_in_claude_code(registry, repository, kit, write):
+    servers = "mcpServers: {docs: {command: run-me}}"
+    path = write(kit / "agents/alpha.md", servers, "hooks: {Stop: [{command: run-me}]}", "permissionMode: plan")
+    found = registry.for_directory(repository).find("kit:alpha")
+    assert isinstance(found, Agent)
+    assert (found.mcp_servers, found.unknown, found.readonly) == ((), (), True)
+    assert [str(notice) for notice in found.notices] == [
+        f"{path}:4: hooks: not run for agents of plugins, as in Claude Code",
+        f"{path}:3: mcpServers: not started for agents of plugins, as in Claude Code",
+    ]
+
+
+def test_file_of_a_plugin_that_relies_on_hooks_is_refused_with_the_way_out(registry, repository, kit, write):
+    path = write(kit / "agents/alpha.md", "hooks: {PreToolUse: [{command: check-it}]}")
+    text = "has hooks before tool calls, which agents of plugins cannot have; copy it to ~/.claude/agents to use it"
+    assert registry.for_directory(repository).problems == (Diagnostic(str(path), text),)
+
+
 # -- files outside ----------------------------------------------------------------------------------
 
 

@@ -34,6 +34,7 @@ from retinue.agents.translate import (
     translate_gemini,
     translate_header,
     translate_opencode,
+    translate_plugin,
 )
 from retinue.model.tool_names import is_covered, is_delegation, is_mcp_tool, to_pi_name, to_pi_names
 
@@ -152,6 +153,8 @@ def _read_file(path: Path, origin: AgentSource) -> Agent | None:
     if not document.body and not document.header.values:
         raise AgentFileError("is empty")
     header, translate = document.header, DIALECT_RULES[origin.dialect].translate
+    if origin.plugin:
+        translate = translate_plugin
     if translate:
         header = translate_header(header, translate)
     fields = FieldReader(str(path), header, origin.layer)

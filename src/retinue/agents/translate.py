@@ -100,6 +100,20 @@ def translate_claude(values: Values) -> Iterator[Note]:
             yield "permissionMode", f"{mode} is not applied: nobody is asked during a run"
 
 
+def translate_plugin(values: Values) -> Iterator[Note]:
+    """Claude Code, agents of plugins: as there, nothing is started that their files name."""
+    hooks = _take(values, "hooks")
+    if isinstance(hooks, Mapping) and "PreToolUse" in hooks:
+        raise AgentFileError(
+            "has hooks before tool calls, which agents of plugins cannot have; copy it to ~/.claude/agents to use it"
+        )
+    if hooks:
+        yield "hooks", "not run for agents of plugins, as in Claude Code"
+    if _take(values, "mcpServers", "mcp_servers"):
+        yield "mcpServers", "not started for agents of plugins, as in Claude Code"
+    yield from translate_claude(values)
+
+
 def translate_gemini(values: Values) -> Iterator[Note]:
     """Gemini CLI: `kind`, `display_name`, `timeout_mins`."""
     if _take(values, "kind") == "remote":
