@@ -207,6 +207,10 @@ def test_activity_shows_the_progress_of_indexing_beside_the_first_rows(served, v
     expect(page.get_by_text("Indexing 3,412 of 10,000 sessions…")).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("Index this")).first).to_be_visible()
     expect(page.get_by_text("Indexing 3,412")).to_have_count(0)
+    answers = iter([{"done": 17, "total": 10_000}])
+    page.get_by_role("searchbox").fill("Index this")
+    expect(page.get_by_text("Reading 17 of 10,000 sessions for the first search…")).to_be_visible()
+    expect(page.locator(".matches")).to_contain_text("session found")
 
 
 def test_search_without_a_full_text_index_is_reported_in_the_list_and_the_palette(serve, visit):

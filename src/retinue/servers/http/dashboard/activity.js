@@ -35,7 +35,7 @@ export function Activity({ onNew, current }) {
     <${Frame} class="activity" ...${frame}>
       ${!current && html`<h1 class="unseen">Activity</h1>`}
       ${!current && html`<${Filters} filters=${filters} onChange=${setFilters} isIndexing=${indexing != null || !groups}>${fold && html`<${Button} kind="fold-all" onClick=${fold.run}>${fold.label}<//>`}<//>`}
-      ${indexing && html`<${Indexing} ...${indexing} />`}
+      ${indexing && html`<${Indexing} ...${indexing} isSearch=${Boolean(filters.q)} />`}
       ${!indexing && scansRecords && html`<p class="indexing" role="status">${NO_TEXT_INDEX}</p>`}
       ${error && html`<${Failed} heading="p" error=${error} again=${() => model.current.open(filters)} />`}
       ${groups?.slice(0, most).map((group) => html`<${Group} key=${group.root} group=${group} isFiltered=${isFiltered} current=${current} />`)}
@@ -164,12 +164,15 @@ function NoRuns({ isFiltered, onNew, onClear }) {
   `;
 }
 
-function Indexing({ done, total }) {
+function Indexing({ done, total, isSearch }) {
   const [shown, all] = [done, total].map((number) => number.toLocaleString("en"));
+  const text = isSearch
+    ? `Reading ${shown} of ${all} sessions for the first search…`
+    : `Indexing ${shown} of ${all} sessions… The latest are listed first.`;
   return html`
     <p class="indexing" role="status">
       <${Icon} name="running" />
-      <span>${`Indexing ${shown} of ${all} sessions… The latest are listed first.`}</span>
+      <span>${text}</span>
       <progress value=${done} max=${total} aria-label="Indexed sessions" />
     </p>
   `;

@@ -40,7 +40,7 @@ export function useFilters() {
 }
 
 export function Filters({ filters, onChange, isIndexing, children }) {
-  const facets = useFacets(filters, isIndexing);
+  const { facets, counted } = useFacets(filters, isIndexing);
   const [words, write] = useState(filters.q ?? "");
   const chosen = MORE.filter(([, name]) => filters[name]).length;
   const [isOpen, open] = useState(chosen > 0);
@@ -93,28 +93,32 @@ export function Filters({ filters, onChange, isIndexing, children }) {
         ${children}
       </div>
       ${isOpen && html`<div class="choices all">${MORE.map(choice)}</div>`}
-      <${Matches} facets=${facets} filters=${filters} onChange=${onChange} />
+      <${Matches} facets=${counted === filters && !isIndexing ? facets : null} filters=${filters} onChange=${onChange} />
     </form>
   `;
 }
 
+// `facets` are null until those of the filters are known.
 function Matches({ facets, filters, onChange }) {
-  if (!facets || !NAMES.some((name) => filters[name])) return null;
+  if (!NAMES.some((name) => filters[name])) return null;
   return html`
     <p class="matches muted">
-      <span role="status">
-        ${facets.matching === facets.total && filters.q ? "" : `${facets.matching} of `}${plural(facets.total, "session")}
-        ${filters.q ? " found" : ""}${filters.day ? `, on ${dayLabel(filters.day)}` : ""}
-      </span>
+      <span role="status">${facets ? describeMatches(facets, filters) : "Searching…"}</span>
       <button type="button" class="link" onClick=${() => onChange({})}>Clear</button>
     </p>
   `;
 }
 
-// Returns the counts of the choices, loaded again with each change of the filters, once all sessions are indexed.
+function describeMatches({ matching, total }, { q, day }) {
+  const part = matching === total && q ? "" : `${matching.toLocaleString("en")} of `;
+  return `${part}${plural(total, "session")}${q ? " found" : ""}${day ? `, on ${dayLabel(day)}` : ""}`;
+}
+
+// Returns the counts of the choices and the filters they are of, loaded again with each change of the filters, once all sessions are indexed.
 function useFacets(filters, isIndexing) {
-  const [facets, set] = useState(null);
-  const load = (signal) => get("/facets", toQuery(filters), signal).then(set, () => {}); // the list shows the error
+  const [found, set] = useState({ facets: null, counted: null });
+  const show = (facets) => set({ facets, counted: filters });
+  const load = (signal) => get("/facets", toQuery(filters), signal).then(show, () => {}); // the list shows the error
   useEffect(() => {
     if (isIndexing) return undefined;
     const stopping = new AbortController();
@@ -122,7 +126,7 @@ function useFacets(filters, isIndexing) {
     return () => stopping.abort();
   }, [filters, isIndexing]);
   useReconnected(() => load());
-  return facets;
+  return found;
 }
 
 function Choice({ label, value = "", options: choices, onChange }) {

@@ -104,7 +104,7 @@ export function timeAgo(time, now) {
 }
 
 export function plural(number, noun) {
-  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 }
 
 // Returns the end of a path, which distinguishes folders; of a worktree of ours its repository.
