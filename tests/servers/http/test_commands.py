@@ -8,9 +8,11 @@ import pytest
 from msgspec import structs
 from tests.support.retinue_factory import scripted
 
+from retinue.agents.agent import Agent
 from retinue.composition import available_engines
 from retinue.engines.scripted import HangStep, RunCallback, ScriptedEngine, WaitForSteering, WaitStep, finalize, reply
 from retinue.model.events import Text
+from retinue.model.hooks import Hook
 from retinue.sessions.store import SessionFilter
 
 TASK = {"agent": "explorer", "task": "look"}
@@ -377,6 +379,13 @@ async def test_agent_detail_omits_persona_memory_and_key(serve, place, tmp_path)
     for answer in answers:
         assert b"private" not in answer.body
         assert b"sk-secret" not in answer.body
+
+
+async def test_agent_detail_shows_whole_commands_of_hooks(serve):
+    hook = Hook(event="PreToolUse", command="./check.sh --all", matcher="Bash")
+    async with serve(reply("done"), agents=[Agent(name="guard", body="You guard.", hooks=(hook,))]) as client:
+        detail = (await client.get("agents/guard")).json
+    assert detail["hooks"] == ["PreToolUse ./check.sh --all (for Bash)"]
 
 
 async def test_engine_without_a_key_is_not_available_for_the_stated_reason(serve):
