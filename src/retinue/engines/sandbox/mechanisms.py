@@ -33,6 +33,7 @@ LANDLOCK_GAPS = (
 NO_SCOPES_GAP = "processes outside can be signalled, and their abstract sockets connected to"
 SEATBELT_GAPS = (
     "the names and command lines of other processes can be seen",
+    "services of the system can be asked for anything they do for this user, such as starting programs",
     "the network is shared: only the rules of the profile keep programs from passing by the proxy",
 )
 
@@ -148,6 +149,8 @@ def _list_scope_gaps(mode: SandboxMode) -> tuple[str, ...]:
 def _unavailable_failure(mode: SandboxMode, support: SandboxSupport) -> Failure:
     if not sys.platform.startswith(("linux", "darwin")):
         why, advice = "this system has no mechanism that Retinue knows", "Use a container"
+    elif sys.platform == "darwin":
+        why, advice = f"{SEATBELT_PATH} is missing or cannot be executed", "Use a container"
     elif support.landlock_abi:
         why = f"it needs bubblewrap, and {support.bubblewrap_problem}"
         advice = f'{INSTALL_BUBBLEWRAP}, or choose sandbox = "workspace"'
