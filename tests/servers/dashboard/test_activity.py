@@ -318,7 +318,9 @@ def test_usage_view_sums_today_by_agent_and_leads_to_its_runs(serve, visit):
         ],
         researcher=[{"fail": "401 invalid key"}],
     )
-    page = visit(served)
+    page = visit(served, "/#/usage")
+    expect(page.get_by_text("Nothing ran in the last 7 days.")).to_be_visible()
+    expect(page.locator(".usage-table")).to_have_count(0)
     start_run(page, "tester", "Test")
     expect(state_of(page)).to_have_text("Completed")
     start_run(page, "researcher", "Fail")

@@ -52,7 +52,7 @@ export function Usage() {
       ${range.runs === 0 && html`<${Empty} title=${`Nothing ran in the last ${RANGES[days]}.`} />`}
       <${UsageTable}
         title="By day"
-        rows=${found.days.map((day) => ({ ...day, name: dayLabel(day.day), link: `#/?day=${day.day}` })).reverse()}
+        rows=${range.runs === 0 ? [] : found.days.map((day) => ({ ...day, name: dayLabel(day.day), link: `#/?day=${day.day}` })).reverse()}
       />
       <div class="pair">
         <${UsageTable}
