@@ -306,3 +306,24 @@ async def test_run_without_servers_imports_no_sdk(tmp_path):
     )
     done = await anyio.run_process([sys.executable, "-c", program])
     assert done.stdout.decode().strip() == "[]"
+
+
+async def test_cancelled_run_ends_a_call_that_has_no_answer(tmp_path):
+    agent = Agent(name="worker", mcp_servers={"bad": bad_definition("silent")})
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    called = anyio.Event()
+
+    async def note() -> None:
+        called.set()
+
+    steps: list[Step] = [RunCallback(note), call("mcp__bad__echo"), reply("Done.")]
+    settings = {"allow_write": True}
+    async with (
+        stage(tmp_path, *steps, agents=[agent], settings=settings, environ=environ) as retinue,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(retinue.run, "worker", "Work.")
+        await called.wait()
+        began = anyio.current_time()
+        assert retinue.stop(retinue._orchestrator.active_run_ids[0])
+    assert anyio.current_time() - began < 10.0

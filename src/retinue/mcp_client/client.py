@@ -68,6 +68,7 @@ class McpClient:
 
         async with BackgroundTasks(running.serve):
             yield structs.replace(spec, tool_servers=running), emit_after_notices
+            await running.stop()
             for notice in running.take_notices():
                 await emit(notice)
 

@@ -55,6 +55,12 @@ class RunServers:
             for server in self._servers.values():
                 group.start_soon(server.serve)
 
+    async def stop(self) -> None:
+        """Let all servers exit by themselves, and wait until they have."""
+        async with anyio.create_task_group() as group:
+            for server in self._servers.values():
+                group.start_soon(server.stop)
+
     def take_notices(self) -> list[Notice]:
         """Return the notices since the last time."""
         notices, self._notices = self._notices, []

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import anyio.to_thread
 
 if TYPE_CHECKING:
     import httpx2
@@ -38,6 +40,12 @@ class ConnectionClosedError(ServerError):
 
 class MessageTooLongError(Exception):
     """A server sent more than a message may have."""
+
+
+async def import_sdk() -> None:
+    """Import the SDK, which takes a second, in a thread; a stopped run does not wait for it."""
+    for module in ("mcp.client.session", "mcp.client.streamable_http"):
+        await anyio.to_thread.run_sync(import_module, module, abandon_on_cancel=True)
 
 
 class ServerSession:

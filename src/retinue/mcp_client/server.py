@@ -65,6 +65,9 @@ class RunningServer:
         self.ready = anyio.Event()
         """Set once its tools are known, or it has failed."""
         self._ended = anyio.Event()
+        self._stopping = anyio.Event()
+        self._stopped = anyio.Event()
+        self._start_scope = anyio.CancelScope()
         self._place = place
         self._report = report
         self._session: ServerSession | None = None
@@ -77,6 +80,14 @@ class RunningServer:
             self._end(self._explain(error))
         finally:
             self._end("the run has ended", is_reported=False)
+            self._stopped.set()
+
+    async def stop(self) -> None:
+        """Let the server exit by itself, as its protocol wants it, and wait until it has; cancelling is faster."""
+        self._stopping.set()
+        if not self.ready.is_set():
+            self._start_scope.cancel()
+        await self._stopped.wait()
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> ServerAnswer:
         """Call a tool by the server's own name; every failure is an answer."""
@@ -102,11 +113,13 @@ class RunningServer:
 
     async def _serve(self) -> None:
         timeout = self.server.start_timeout or START_TIMEOUT
-        with anyio.CancelScope(deadline=anyio.current_time() + timeout) as scope:
+        self._start_scope.deadline = anyio.current_time() + timeout
+        with self._start_scope as scope:
             async with AsyncExitStack() as stack:
                 child = await stack.enter_async_context(self._open_process())
-                from retinue.mcp_client.sdk import open_session
+                from retinue.mcp_client.sdk import import_sdk, open_session
 
+                await import_sdk()
                 failures = _make_failures()
                 streams = await stack.enter_async_context(self._open_streams(child, failures))
                 try:
@@ -121,12 +134,27 @@ class RunningServer:
                 scope.deadline = float("inf")
                 self.ready.set()
                 if child:
-                    end = await child.wait()
-                    self._end(f"its program {end.describe()}{_quote_stderr(child)}")
-                    return
-                await anyio.sleep_forever()
-        if scope.cancelled_caught:
+                    await self._wait_exit(child)
+                else:
+                    await self._stopping.wait()
+        if scope.cancelled_caught and not self._stopping.is_set():
             self._end(f"it did not list its tools within {timeout:g} seconds")
+
+    async def _wait_exit(self, child: ChildProcess) -> None:
+        """Wait until its program exits, by itself or because its input is closed at the end of the run."""
+        async with anyio.create_task_group() as group:
+
+            async def close_when_stopping() -> None:
+                await self._stopping.wait()
+                child.close_stdin()
+                await anyio.sleep(EXIT_GRACE)
+                group.cancel_scope.cancel()
+
+            group.start_soon(close_when_stopping)
+            end = await child.wait()
+            if not self._stopping.is_set():
+                self._end(f"its program {end.describe()}{_quote_stderr(child)}")
+            group.cancel_scope.cancel()
 
     @asynccontextmanager
     async def _open_process(self) -> AsyncIterator[ChildProcess | None]:
@@ -159,10 +187,7 @@ class RunningServer:
             try:
                 yield child
             finally:
-                child.close_stdin()
                 child.answered = True
-                with anyio.move_on_after(EXIT_GRACE, shield=True):
-                    await child.wait()
 
     @asynccontextmanager
     async def _open_streams(self, child: ChildProcess | None, failures: HttpFailures) -> AsyncIterator[Any]:
