@@ -186,7 +186,7 @@ def test_folder_beyond_max_entries_is_cut_and_reported(repository):
         (path / f"d{i}").mkdir(parents=True)
         (path / f"d{i}/notes.txt").touch()
     folder = AgentFolder(path, AgentSource(SourceLayer.PROJECT, AgentDialect.CLAUDE))
-    remark = Diagnostic(str(path), "holds more than 7 entries; the others are ignored")
+    remark = Diagnostic(str(path), "holds more than 7 entries; the others are ignored: keep fewer there")
     assert scan_folder(folder, limit=7).diagnostics == (remark,)
     assert scan_folder(folder, limit=8).diagnostics == ()
 

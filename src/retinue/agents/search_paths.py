@@ -127,7 +127,9 @@ def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderConte
         return _only_diagnostic(folder, f"cannot be read: {error.strerror}")
     diagnostics = [Diagnostic(path, "is a folder without read permission") for path in scan.unreadable]
     if scan.is_full:
-        diagnostics.append(Diagnostic(str(folder.path), f"holds more than {limit} entries; the others are ignored"))
+        diagnostics.append(
+            Diagnostic(str(folder.path), f"holds more than {limit} entries; the others are ignored: keep fewer there")
+        )
     return FolderContents(tuple(sorted(scan.files)), tuple(diagnostics))
 
 
