@@ -307,6 +307,15 @@ CASES = (
         goal=0.25,
         figure=wall,
     ),
+    # At most 3 ms more than where Retinue starts pi itself; `python -m benchmarks.start_bench pairs 60` prints them.
+    BenchmarkCase(
+        name="pi: its start by the watchdog",
+        ours=("-m", "benchmarks.start_bench", "watchdog"),
+        floor=("-m", "benchmarks.start_bench", "direct"),
+        goal=1.02,
+        figure=wall,
+        pairs=15,
+    ),
     # At most 15 ms of a cold and 1 ms of a warm delegation.
     BenchmarkCase(
         name="pi: one delegation in the sandbox, cold",
