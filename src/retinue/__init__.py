@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from retinue.model.runs import Limits
     from retinue.model.tasks import FileSlice, Mode, Plan, Task
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "Agent",
