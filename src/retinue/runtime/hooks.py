@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 HOOK = "hook"
 """Code of notices about hooks, and reason of failures by them."""
-PLUGIN_FOLDER = ".claude-plugin"
-PLUGIN_VARIABLE = "CLAUDE_PLUGIN_ROOT"
 PERMISSION_MODE = "dontAsk"
 """What hooks read as the mode: nobody is asked for permission."""
 
@@ -200,7 +198,7 @@ class RunHooks:
         spec = self._run.spec
         return HookPlace(
             cwd=spec.cwd,
-            environ={**spec.environment, PROJECT_VARIABLE: _find_project(spec), **_plugin_variables(spec)},
+            environ={**spec.environment, PROJECT_VARIABLE: _find_project(spec)},
             sandbox=spec.sandbox,
             limits=process_limits(spec.limits),
         )
@@ -221,13 +219,6 @@ _TEXTS = ("blocked", "context", "stopped", "fault")
 
 def _matches(hook: Hook, name: str) -> bool:
     return not hook.matcher or re.fullmatch(hook.matcher, name) is not None
-
-
-def _plugin_variables(spec: RunSpec) -> Mapping[str, str]:
-    """Return the variable by which the commands of a plugin name its folder; nothing for other agents."""
-    folders = Path(spec.agent.source).parents if spec.agent.source else ()
-    root = next((folder for folder in folders if folder.joinpath(PLUGIN_FOLDER).is_dir()), None)
-    return {PLUGIN_VARIABLE: str(root)} if root else {}
 
 
 def _find_project(spec: RunSpec) -> str:
