@@ -62,6 +62,15 @@ def test_dry_run_reports_the_present_installation(cli):
     )
 
 
+def test_dry_run_prints_the_command_with_its_options_and_arguments(cli):
+    preview = cli("install", "codex", "--project", "--toolset", "single", "--dry-run", "--", "--engine", "offline")
+    command = "`retinue install codex --project --toolset single -- --engine offline`"
+    assert f"Dry run; {command} asks and makes this change." in preview.stderr
+    cli("install", "codex", "--project", "--yes")
+    preview = cli("uninstall", "codex", "--project", "--dry-run")
+    assert "Dry run; `retinue uninstall codex --project` asks and makes this change." in preview.stderr
+
+
 def test_install_as_json_has_the_change_and_the_backup(cli, config):
     config.write_text(CONFIG)
     done = cli("install", "claude", "--yes", "--json", "--toolset", "sticky")

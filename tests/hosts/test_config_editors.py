@@ -141,6 +141,12 @@ def test_toml_tables_around_the_entry_stay_with_their_comments():
     assert TOML.without_entry(text) == "# ours\n[servers.'x']\nb = 2\n"
 
 
+def test_toml_comments_after_the_entry_stay_when_it_is_removed_or_replaced():
+    text = "a = 1\n\n[servers.retinue]\ncommand = 'x'\n\n# later\n"
+    assert TOML.without_entry(text) == "a = 1\n\n\n# later\n"
+    assert TOML.with_entry(text, {"b": 2}) == "a = 1\n\n\n# later\n\n[servers.retinue]\nb = 2\n"
+
+
 @pytest.mark.parametrize(
     "text",
     [

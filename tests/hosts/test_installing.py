@@ -157,6 +157,18 @@ def test_file_that_changes_between_plan_and_write_is_left_unchanged(tmp_path):
     assert file.read_text() == "{}"
 
 
+@each_host
+def test_read_only_file_is_left_unchanged(host, file):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        install(host, file)
+    file.chmod(0o400)
+    before = file.read_bytes()
+    with pytest.raises(UnsupportedConfigError, match="the file is read-only"):
+        install(host, file, toolset="sticky")
+    assert (file.read_bytes(), list(file.parent.iterdir())) == (before, [file])
+
+
 def test_extension_of_another_author_is_left_unchanged(tmp_path):
     file = tmp_path / "retinue.js"
     file.write_text("export default () => {};\n")
@@ -266,6 +278,34 @@ def test_missing_command_is_a_fault_with_what_to_do(host, tmp_path):
         f"{host.title} starts a program that does not exist (/nowhere/retinue). "
         f"Run: retinue install {host.name} --project"
     )
+
+
+@each_host
+def test_remedy_installs_the_same_entry_again(host, tmp_path):
+    machine = HostMachine({"HOME": str(tmp_path)})
+    file = host.config_path(machine, None)
+    install(host, file, command=own_command(), toolset="sticky", arguments=("--engine", "pi"))
+    (found,) = find_installations(machine, tmp_path / "elsewhere")
+    assert found.status.remedy == f"retinue install {host.name} --toolset sticky -- --engine pi"
+    install(host, file, command=own_command())
+    (found,) = find_installations(machine, tmp_path / "elsewhere")
+    assert found.status.remedy == f"retinue install {host.name}"
+
+
+@each_real_file
+def test_unreadable_file_that_names_retinue_is_a_fault(host, tmp_path):
+    machine = HostMachine({"HOME": str(tmp_path)})
+    file = host.config_path(machine, None)
+    install(host, file)
+    broken = file.read_text() + "= ["
+    file.write_text(broken)
+    (found,) = find_installations(machine, tmp_path / "elsewhere")
+    assert found.status.fault
+    assert found.status.fault.startswith(
+        f"{host.title} cannot read {file}, which names Retinue: the file is not valid "
+    )
+    file.write_text(broken.replace("retinue", "other"))
+    assert list(find_installations(machine, tmp_path / "elsewhere")) == []
 
 
 def test_missing_extension_is_a_fault(tmp_path):

@@ -86,6 +86,9 @@ def apply_change(change: ConfigChange) -> None:
     if read_text(file) != change.before:
         raise UnsupportedConfigError("the file changed in the meantime; nothing was written. Try again")
     try:
+        # A file can be replaced in spite of its mode; its owner has protected it.
+        if change.before is not None and not file.stat().st_mode & stat.S_IWUSR:
+            raise UnsupportedConfigError("the file is read-only")
         file.parent.mkdir(parents=True, exist_ok=True)
         if change.keeps_backup and change.before is not None:
             _write_atomically(change.backup, change.before, like=file)

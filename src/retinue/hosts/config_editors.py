@@ -387,7 +387,7 @@ class TomlEditor:
         return "\n".join((f"[{self._parent}.{self._name}]", *lines))
 
     def _other_lines(self, lines: list[str]) -> Iterator[str]:
-        """Yield the lines outside our table; comments before the next table belong to that table."""
+        """Yield the lines outside our table; comments after its last value are not part of it."""
         is_ours = False
         pending: list[str] = []
         for line in lines:
@@ -401,3 +401,4 @@ class TomlEditor:
                 pending.append(line)
             else:
                 pending = []
+        yield from pending if any(map(str.strip, pending)) else []

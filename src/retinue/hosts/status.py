@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 
 from retinue.hosts.changes import read_text
 from retinue.hosts.config_editors import ConfigEntry, UnsupportedConfigError
-from retinue.hosts.hosts import HOSTS, WINDOWS, Host, HostMachine
+from retinue.hosts.hosts import HOSTS, SERVER_NAME, WINDOWS, Host, HostMachine
 from retinue.hosts.own_command import own_command
 from retinue.output.untrusted_text import to_one_line
 from retinue.support.own_process import drop_placeholders
@@ -48,8 +48,8 @@ class HostStatus(Struct, frozen=True, rename="camel"):
 
     @property
     def remedy(self) -> str:
-        """Return the command that installs Retinue again in the same file."""
-        return f"retinue install {self.name}{' --project' if self.is_project else ''}"
+        """Return the command that installs Retinue again in the same file; a user's own file keeps its arguments."""
+        return _install_command(HOSTS[self.name], self.command, is_project=self.is_project)
 
     @property
     def engine(self) -> str | None:
@@ -72,16 +72,23 @@ class HostInstallation(Struct, frozen=True):
 def find_installations(
     machine: HostMachine, cwd: Path, needed_variables: Sequence[str] = ()
 ) -> Iterator[HostInstallation]:
-    """Yield the hosts in which Retinue is installed, for the user and for the project; skip unreadable files.
+    """Yield the hosts in which Retinue is installed, for the user and for the project.
 
-    `needed_variables` are names of this environment that every host should pass.
+    A file that cannot be read is skipped unless its text names Retinue. `needed_variables` are names of this
+    environment that every host should pass.
     """
     for host in HOSTS.values():
         # In the home folder the files of project and user are the same.
         files = {host.config_path(machine, project): project for project in (cwd, None)}
         for file, project in files.items():
             with suppress(UnsupportedConfigError):
-                entry = host.editor.find_entry(read_text(file) or "")
+                text = read_text(file) or ""
+                try:
+                    entry = host.editor.find_entry(text)
+                except UnsupportedConfigError as error:
+                    if host.speaks_mcp and SERVER_NAME in text:
+                        yield _broken_installation(host, file, project, error)
+                    continue
                 if entry is not None:
                     yield describe_installation(host, file, entry, project, machine, needed_variables)
 
@@ -145,6 +152,26 @@ def describe_installation(
     return HostInstallation(status, environ)
 
 
+def _broken_installation(
+    host: Host, file: Path, project: Path | None, error: UnsupportedConfigError
+) -> HostInstallation:
+    """Return the status of a host whose configuration names Retinue and cannot be read."""
+    fault = f"{host.title} cannot read {file}, which names Retinue: {error}. Correct the file."
+    return HostInstallation(HostStatus(host.name, host.title, str(file), fault, is_project=project is not None), {})
+
+
+def _install_command(host: Host, command: Sequence[str], *, is_project: bool) -> str:
+    """Return the command that writes this command of a host again, with its arguments."""
+    if is_project:  # another author may have chosen the arguments
+        return f"retinue install {host.name} --project"
+    start = "mcp" if host.speaks_mcp else "bridge"
+    words = list(command[command.index(start) + 1 :]) if start in command else []
+    chosen, rest = (words[:2], words[2:]) if words[:1] == ["--toolset"] else ([], words)
+    if not host.speaks_mcp and chosen == ["--toolset", "fanout"]:
+        chosen = []  # the default
+    return shlex.join(["retinue", "install", host.name, *chosen, *(["--", *rest] if rest else [])])
+
+
 def host_command(host: Host, entry: ConfigEntry) -> tuple[str, ...]:
     """Return the command a host starts, as a list of arguments."""
     command = _to_arguments(entry.get("command"))
@@ -162,7 +189,7 @@ def _to_arguments(value: Any) -> tuple[str, ...]:
 
 
 def _find_fault(host: Host, entry: ConfigEntry, project: Path | None, platform: str) -> str | None:
-    again = f"Run: retinue install {host.name}{' --project' if project else ''}"
+    again = f"Run: {_install_command(host, host_command(host, entry), is_project=project is not None)}"
     extension = str(entry.get("extension", ""))
     if extension and not os.path.exists(file_uri_to_path(extension, platform)):  # noqa: PTH110 - never raises
         return f"{host.title} loads an extension that no longer exists ({extension}). {again}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -99,7 +100,9 @@ def install(
         ) from error
     if is_done and change.is_needed:
         _warn_if_calls_refused(retinue, installation)
-    _print_outcome(ctx, found, change, is_done=is_done, is_wanted=True, dry_run=dry_run, as_json=as_json)
+    options = [*_project_words(project), *(["--toolset", toolset] if toolset else [])]
+    again = ["install", host, *options, *(["--", *arguments] if arguments else [])]
+    _print_outcome(ctx, found, change, again, is_done=is_done, is_wanted=True, dry_run=dry_run, as_json=as_json)
 
 
 @click.command(
@@ -124,8 +127,15 @@ def uninstall(ctx: click.Context, host: str, project: bool, dry_run: bool, yes: 
         change = plan_uninstall(file, found.editor)
         is_done = confirm_and_apply(change, found.title, "uninstall", dry_run=dry_run, yes=yes)
     except UnsupportedConfigError as error:
-        raise InvalidInputError(f"{file} was not changed: {error}. Remove the entry retinue by hand.") from error
-    _print_outcome(ctx, found, change, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
+        raise InvalidInputError(
+            f"{file} was not changed: {error}. If it has an entry retinue, remove it by hand."
+        ) from error
+    again = ["uninstall", host, *_project_words(project)]
+    _print_outcome(ctx, found, change, again, is_done=is_done, is_wanted=False, dry_run=dry_run, as_json=as_json)
+
+
+def _project_words(project: bool) -> list[str]:
+    return ["--project"] if project else []
 
 
 def confirm_and_apply(change: ConfigChange, title: str, verb: str, *, dry_run: bool, yes: bool) -> bool:
@@ -212,6 +222,7 @@ def _print_outcome(
     ctx: click.Context,
     host: Host,
     change: ConfigChange,
+    again: Sequence[str],
     *,
     is_done: bool,
     is_wanted: bool,
@@ -240,8 +251,7 @@ def _print_outcome(
         state = "is no longer" if is_changed else "is not"
     kept = f" Backup of the old file: {backup}." if backup else ""
     if not is_done:
-        verb = "install" if is_wanted else "uninstall"
-        reason = f"Dry run; `retinue {verb} {host.name}` asks and makes this change." if dry_run else "Cancelled."
+        reason = f"Dry run; `retinue {shlex.join(again)}` asks and makes this change." if dry_run else "Cancelled."
         print_hint(f"{reason} Nothing was changed: Retinue {state} installed in {host.title}.")
     else:
         print_hint(f"Retinue {state} installed in {host.title} ({change.file}).{kept}")
