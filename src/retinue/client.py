@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
@@ -20,7 +21,6 @@ from msgspec import structs
 
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.dialects import AgentSource, read_agent
-from retinue.agents.mcp_config import ServerFiles, ServerFinder
 from retinue.agents.registry import AgentSet
 from retinue.agents.trust import TrustStore
 from retinue.composition import TOOLSET_DEFAULTS, TOOLSETS, RetinueParts
@@ -31,7 +31,6 @@ from retinue.engines.base import EngineInfo, choose_automatic_engine
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
 from retinue.model.event_codec import EventRecord
-from retinue.model.mcp import McpServer
 from retinue.model.providers import find_listed_model
 from retinue.model.results import ExecutionReport, OutputType, RunResult, StructuredResult, compute_exit_code
 from retinue.model.runs import RunSpec
@@ -61,6 +60,8 @@ from retinue.support.own_process import drop_placeholders
 from retinue.worktrees.store import WorktreeStore
 
 if TYPE_CHECKING:
+    from retinue.agents.mcp_config import ServerFiles
+    from retinue.model.mcp import McpServer
     from retinue.toolsets.base import Toolset
 
 
@@ -189,7 +190,6 @@ class Retinue(StoredSessions):
         Raises:
             ValueError: a setting does not exist, or cannot have this value.
         """
-        self._server_files = ServerFiles()
         # A copy: `os.environ` decodes every name and value again on each access, for every run.
         self._environ: Mapping[str, str] = drop_placeholders(os.environ if environ is None else environ)
         self._cwd = str(Path(cwd or "").absolute())
@@ -493,8 +493,18 @@ class Retinue(StoredSessions):
         vault = Path(settings.vault) if settings.vault else None
         return self._parts.catalog.for_directory(Path(self._cwd), project_agents=settings.project_agents, vault=vault)
 
+    @cached_property
+    def _server_files(self) -> ServerFiles:
+        from retinue.agents.mcp_config import ServerFiles
+
+        return ServerFiles()
+
     def find_servers(self, agent: Agent) -> tuple[McpServer, ...]:
         """Return the MCP servers of an agent in this directory as they are defined, with the problems of each."""
+        if not agent.has_servers:
+            return ()
+        from retinue.agents.mcp_config import ServerFinder
+
         return ServerFinder(Path(self._cwd), self._environ, self._server_files).list_servers(agent)
 
     def describe_servers(self, agent: Agent) -> tuple[str, ...]:

@@ -21,9 +21,7 @@ from retinue.agents.trust import TrustStore
 from retinue.config.directories import home_folder
 from retinue.config.settings_files import ForeignSettings, SettingsFiles, parse_devkit, parse_pi_subagents
 from retinue.engines.base import Engine, EngineInfo
-from retinue.engines.hooks.command import HookRunner
 from retinue.ipc.server import ControlServer, ControlSocket
-from retinue.mcp_client.client import McpClient
 from retinue.model.providers import ProviderSettings
 from retinue.output.redaction.redactor import Redactor, find_secrets
 from retinue.runtime.delegation import DelegatingRun, DelegationTools
@@ -95,6 +93,23 @@ class _EarlySupervisor:
         """Return the prepared supervisor, once; None if nothing was prepared."""
         supervisor, self._supervisor = self._supervisor, None
         return supervisor
+
+
+class _SharedSupervisor:
+    """The process supervisor of hooks and MCP servers, opened when the first of them is started."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._supervisor: ProcessSupervisor | None = None
+
+    async def open(self) -> ProcessSupervisor:
+        from retinue.engines.process.supervisor import ProcessSupervisor
+
+        if self._supervisor is None:
+            # Set before anything is awaited: all runs share it.
+            self._supervisor = ProcessSupervisor()
+            await self._stack.enter_async_context(self._supervisor)
+        return self._supervisor
 
 
 def _describe_pi(environ: Mapping[str, str]) -> EngineInfo:
@@ -326,7 +341,7 @@ class RetinueParts:
             if self._own_store:
                 await stack.enter_async_context(self._own_store)
             executor = await stack.enter_async_context(LocalExecutor(self.engines))
-            mcp_client = await stack.enter_async_context(McpClient())
+            supervisor = _SharedSupervisor(await stack.enter_async_context(AsyncExitStack()))
             planner = Planner(
                 self.settings,
                 self.catalog,
@@ -337,7 +352,6 @@ class RetinueParts:
                 DELEGATION_TOOLS,
                 self.worktrees,
             )
-            hook_runner = await stack.enter_async_context(HookRunner().open())
             socket = ControlSocket(self.environ)
             orchestrator = Orchestrator(
                 planner,
@@ -348,8 +362,7 @@ class RetinueParts:
                 socket.address,
                 partial(_make_delegation, self.home),
                 self.worktrees,
-                mcp_client,
-                hook_runner,
+                supervisor.open,
             )
             server = ControlServer(socket, orchestrator, partial(_make_delegation, self.home, orchestrator))
             await stack.enter_async_context(server)

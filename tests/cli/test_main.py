@@ -133,11 +133,15 @@ def test_help_imports_nothing_heavy():
     assert found.stderr.strip() == "[]"
 
 
-def test_quiet_run_loads_no_view_no_index_and_no_toolset(tmp_path):
+def test_quiet_run_loads_only_what_it_uses(tmp_path):
     code = (
         "import atexit, sys; from retinue.cli.main import main;"
         "unused = ('sqlite3', 'retinue.sessions.index', 'retinue.tui.renderer', 'retinue.transcripts.text',"
-        " 'retinue.runtime.progress', 'retinue.toolsets.base', 'retinue.output.schemas');"
+        " 'retinue.runtime.progress', 'retinue.toolsets.base', 'retinue.output.schemas',"
+        " 'retinue.agents.hooks', 'retinue.agents.mcp_config', 'retinue.agents.mcp_servers', 'retinue.agents.plugins',"
+        " 'retinue.agents.skills', 'retinue.engines.hooks.command', 'retinue.mcp_client.client',"
+        " 'retinue.model.hooks', 'retinue.model.mcp', 'retinue.runtime.gate', 'retinue.runtime.hooks',"
+        " 'retinue.runtime.mcp_servers');"
         "atexit.register(lambda: print([name for name in unused if name in sys.modules], file=sys.stderr));"
         "main(['run', 'explorer', 'Where is it?', '--engine', 'offline', '--quiet'])"
     )

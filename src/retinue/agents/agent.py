@@ -7,17 +7,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from retinue.agents.mcp_servers import parse_servers
 from retinue.model.agents import AgentProfile, AgentSettings, ToolPolicy
-from retinue.model.mcp import McpServer
 from retinue.model.runs import Secret, ToolFunction
-from retinue.model.tool_names import is_delegation, is_known, is_pattern, split_pattern, to_pi_names
+from retinue.model.tool_names import is_delegation, is_known, is_pattern, split_mcp_name, split_pattern, to_pi_names
+
+if TYPE_CHECKING:
+    from retinue.model.mcp import McpServer
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
@@ -107,7 +108,8 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
             if isinstance(value, list):
                 force_setattr(self, field, tuple(value))
         self._separate_functions()
-        force_setattr(self, "mcp_servers", parse_servers(self.mcp_servers))
+        if self.mcp_servers != ():
+            self._parse_servers()
         if self.output_schema is not None and not isinstance(self.output_schema, str):  # agents are hashed
             force_setattr(self, "output_schema", msgspec.json.encode(self.output_schema).decode())
         for field, minimum in _MINIMUMS.items():
@@ -124,6 +126,11 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
         if len({*names}) < len(names):
             raise ValueError(f"Agent {self.name}: two functions in tools have the same name")
 
+    def _parse_servers(self) -> None:
+        from retinue.agents.mcp_servers import parse_servers
+
+        force_setattr(self, "mcp_servers", parse_servers(self.mcp_servers))
+
     def aliases(self) -> tuple[str, ...]:
         """Return what else may call it, unless others have it, too: its title, and `agent` for `plugin:agent`."""
         plugin, *_, name = self.name.split(":") if self.plugin else ("", self.name)
@@ -133,7 +140,19 @@ class Agent(AgentSettings, frozen=True, kw_only=True, cache_hash=True):
     @property
     def parsed_servers(self) -> tuple[McpServer, ...]:
         """Its MCP servers, as they were parsed."""
-        return tuple(server for server in self.mcp_servers if isinstance(server, McpServer))
+        return tuple(server for server in self.mcp_servers if not isinstance(server, str))
+
+    @property
+    def servers_of_tools(self) -> tuple[str, ...]:
+        """The servers that it names by tools such as `mcp__github__search`, each as in names of tools."""
+        policy = self.to_profile().tools
+        names = (split_mcp_name(tool) for tool in (*(policy.allow or ()), *policy.optional))
+        return tuple(dict.fromkeys(parts[0] for parts in names if parts and "*" not in parts[0]))
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether it has MCP servers, its own or some that are configured elsewhere."""
+        return bool(self.mcp_servers or self.servers_of_tools)
 
     def to_profile(self) -> AgentProfile:
         """Return what another agent, and a run, may see of this one: no persona, no memory, no key."""

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from retinue.agents import hooks
 from retinue.agents.agent import Diagnostic, SourceLayer
-from retinue.agents.mcp_servers import ServersFormatError, parse_servers
 from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, PlainText
 from retinue.config.settings import FALSE_WORDS, TRUE_WORDS
-from retinue.model.hooks import Hook
-from retinue.model.mcp import McpServer
 from retinue.model.providers import THINKING_LEVELS
 from retinue.model.runs import Secret
 from retinue.model.sandbox import SANDBOX_MODES, SandboxMode
+
+if TYPE_CHECKING:
+    from retinue.model.hooks import Hook
+    from retinue.model.mcp import McpServer
 
 INHERIT_WORDS = frozenset({"*", "all", "inherit", "null", "~"})
 """Values of a tool list that inherit the caller's tools."""
@@ -92,6 +92,8 @@ def parse_mcp_servers(value: HeaderValue) -> tuple[McpServer, ...]:
     """Return the MCP servers of a list of names or definitions, or of a mapping of definitions."""
     if isinstance(value, str) and value.strip().lower() in EMPTY_WORDS:
         return ()
+    from retinue.agents.mcp_servers import ServersFormatError, parse_servers
+
     try:
         return parse_servers(value)
     except ServersFormatError:
@@ -137,6 +139,8 @@ def parse_isolation(value: HeaderValue) -> str | None:
 
 def parse_hooks(value: HeaderValue) -> tuple[Hook, ...]:
     """Return the hooks of a mapping in Claude Code's form."""
+    from retinue.agents import hooks
+
     try:
         return hooks.parse_hooks(value)
     except hooks.HookFormatError as expected:
@@ -379,8 +383,11 @@ class FieldReader:
             if expected.nearest is not None:
                 self.values[key.field] = expected.nearest
             self._add_diagnostic(spelling, f"{problem}; {expected.nearest or 'the default'} is used")
-        if key.field == "hooks" and (unused := hooks.list_unused(value)):
-            self._add_diagnostic(spelling, f"{', '.join(unused)} not run")
+        if key.field == "hooks":
+            from retinue.agents.hooks import list_unused
+
+            if unused := list_unused(value):
+                self._add_diagnostic(spelling, f"{', '.join(unused)} not run")
         if key.field == "tools" and value == "":
             self._add_diagnostic(spelling, "is empty, so the agent has no tools; remove the key to inherit tools")
 

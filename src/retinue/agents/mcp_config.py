@@ -76,7 +76,7 @@ class ServerFinder:
     def _find_definitions(self, agent: Agent) -> list[McpServer]:
         found = [self._resolve(server, agent) for server in agent.parsed_servers]
         labels = {_fold(server.label) for server in found}
-        others = (label for label in dict.fromkeys(_named_by_tools(agent)) if label not in labels)
+        others = (label for label in agent.servers_of_tools if label not in labels)
         configured = (self._find_configured(label, agent) for label in others)
         return [server for server in (*found, *configured) if server]
 
@@ -117,19 +117,6 @@ class ServerFinder:
 
     def _read_file(self, file: Path) -> Iterator[McpServer]:
         yield from _make_servers(self._files.load(file), file)
-
-
-def names_servers(agent: Agent) -> bool:
-    """Return whether an agent has servers that are configured elsewhere, such as in its project."""
-    return any(server.is_reference for server in agent.parsed_servers) or any(True for _ in _named_by_tools(agent))
-
-
-def _named_by_tools(agent: Agent) -> Iterator[str]:
-    policy = agent.to_profile().tools
-    for tool in (*(policy.allow or ()), *policy.optional):
-        parts = split_mcp_name(tool)
-        if parts and "*" not in parts[0]:
-            yield parts[0]
 
 
 def _pick(label: str, servers: Iterable[McpServer]) -> McpServer | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import structs
 
-from retinue.model.mcp import RESERVED_LABELS, McpServer, NamedSecrets, ServerTransport, make_label
+from retinue.model.mcp import RESERVED_LABELS, McpServer, NamedSecrets, ServerTransport
 from retinue.model.runs import Secret
+from retinue.model.tool_names import make_label
 from retinue.output.redaction.redactor import find_secrets
 
 MAX_SERVERS = 32

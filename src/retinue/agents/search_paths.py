@@ -7,14 +7,13 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from retinue.agents.agent import Diagnostic, SourceLayer
 from retinue.agents.dialects import DIALECT_RULES, AgentDialect, AgentSource, DialectRules, PluginSource
 from retinue.agents.parse import LINK_LOOP
-from retinue.agents.plugins import PluginFinder
 from retinue.config.directories import (
     claude_folder,
     config_folder,
@@ -25,6 +24,9 @@ from retinue.config.directories import (
 )
 from retinue.support.cache import MAX_CACHED
 from retinue.support.safe_files import resolve_path
+
+if TYPE_CHECKING:
+    from retinue.agents.plugins import PluginAgents, PluginFinder
 
 MAX_ENTRIES = 20_000
 """Entries in one folder and those below it; more is no folder of agents."""
@@ -90,7 +92,7 @@ class SearchPaths:
             *_workspaces(bundle, SourceLayer.BUILTIN),
             AgentFolder(BUILTIN_FOLDER, AgentSource(SourceLayer.BUILTIN), is_fixed=True),
         )
-        self._plugins = PluginFinder(claude_folder(environ))
+        self._plugins: PluginFinder | None = None
         self._project: dict[tuple[Path, ...], tuple[AgentFolder, ...]] = {}
 
     def for_directory(self, cwd: Path, *, vault: Path | None = None) -> tuple[AgentFolder, ...]:
@@ -103,8 +105,17 @@ class SearchPaths:
             if len(self._project) >= MAX_CACHED:
                 self._project.clear()
             project = self._project[levels] = tuple(found)
-        plugins = _plugin_folders(self._plugins, levels)
+        plugins = self._plugin_folders(levels)
         return (*project, *_workspaces(vault, SourceLayer.VAULT), *self._user, *plugins, *self._builtin)
+
+    def _plugin_folders(self, levels: tuple[Path, ...]) -> list[AgentFolder]:
+        claude = claude_folder(self.environ)
+        if self._plugins is None and not _may_exist(claude / "plugins"):
+            return []
+        from retinue.agents.plugins import PluginFinder
+
+        self._plugins = self._plugins or PluginFinder(claude)
+        return [_plugin_folder(found) for found in self._plugins.list_agents(levels)]
 
 
 def scan_folder(folder: AgentFolder, *, limit: int = MAX_ENTRIES) -> FolderContents:
@@ -199,6 +210,17 @@ def _is_folder(path: Path) -> bool:
         return False
 
 
+def _may_exist(path: Path) -> bool:
+    """Return whether there is something, also if that cannot be read."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+    return True
+
+
 def resolve_links(path: Path) -> Path:
     """Return the path without links as far as they can be followed; reading it reports the rest."""
     try:
@@ -249,11 +271,10 @@ def _user_folders(environ: Mapping[str, str]) -> Iterator[AgentFolder]:
         yield AgentFolder(path, AgentSource(SourceLayer.USER, dialect))
 
 
-def _plugin_folders(plugins: PluginFinder, levels: tuple[Path, ...]) -> Iterator[AgentFolder]:
-    for found in plugins.list_agents(levels):
-        origin = AgentSource(SourceLayer.USER, AgentDialect.CLAUDE, within=found.root)
-        folder = AgentFolder(found.path, replace(origin, plugin=PluginSource(found.plugin, found.path)))
-        yield replace(folder, problem=found.problem)
+def _plugin_folder(found: PluginAgents) -> AgentFolder:
+    plugin = PluginSource(found.plugin, found.path)
+    origin = AgentSource(SourceLayer.USER, AgentDialect.CLAUDE, within=found.root, plugin=plugin)
+    return AgentFolder(found.path, origin, problem=found.problem)
 
 
 def _configured_folder(environ: Mapping[str, str], variable: str, default: Path) -> Path:

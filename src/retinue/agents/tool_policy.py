@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from retinue.engines.base import EngineCapabilities
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.hooks import COMMAND_KIND, validates
-from retinue.model.mcp import McpServer
 from retinue.model.runs import Limits, RemovedTool, ToolGrant
 from retinue.model.tool_names import (
     FINALIZE_TOOL,
@@ -24,6 +23,9 @@ from retinue.model.tool_names import (
     split_pattern,
     to_pi_names,
 )
+
+if TYPE_CHECKING:
+    from retinue.model.mcp import McpServer
 
 TOOL_FLAGS = frozenset({"--tools", "-t", "--no-tools", "-nt", "--exclude-tools", "-xt", "--no-builtin-tools", "-nbt"})
 """Flags of pi that would override the agent's tool fields."""
@@ -197,7 +199,7 @@ def find_unenforceable(
     forbidden = [RESTRICTIONS[field] for field in RESTRICTIONS if getattr(agent, field)]
     enforced = [RESTRICTIONS[field] for field in RESTRICTIONS if field in capabilities.enforces]
     unenforced = [name for name in forbidden if name not in enforced]
-    if validates(agent.hooks) and GATE not in capabilities.enforces:
+    if agent.has_call_hooks and GATE not in capabilities.enforces:
         unenforced.append("hooks (PreToolUse)")
     if limits and not capabilities.reports_cost:
         unenforced += [name for name in ("max_cost", "max_conversation_cost") if getattr(limits, name)]
@@ -206,7 +208,7 @@ def find_unenforceable(
 
 def find_unusable_hook(agent: AgentProfile) -> Failure | None:
     """Return why an agent cannot run whose tool calls or end are decided by a hook that is no command."""
-    hook = next((hook for hook in agent.hooks if hook.kind != COMMAND_KIND and hook.event != "SubagentStart"), None)
+    hook = next((hook for hook in agent.hooks if not hook.is_command and hook.event != "SubagentStart"), None)
     if hook is None:
         return None
     message = (

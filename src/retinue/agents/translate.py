@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from retinue.agents.parse import AgentFileError, AgentHeader, HeaderValue, PlainText
-from retinue.model.mcp import make_label
-from retinue.model.tool_names import MCP_PREFIX, to_pi_names
+from retinue.model.tool_names import MCP_PREFIX, make_label, to_pi_names
 
 Values = dict[str, HeaderValue]
 Note = tuple[str, str]

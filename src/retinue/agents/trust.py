@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Struct, field
 
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
-from retinue.agents.mcp_config import names_servers
 from retinue.agents.parse import AgentFileError, read_bytes
 from retinue.support.safe_files import write_private_file
 
@@ -201,7 +200,8 @@ def is_read_only(agent: Agent) -> bool:
 def names_files(agent: Agent) -> bool:
     """Return whether an agent of a project may name files of it, which an acceptance must cover."""
     named = agent.extensions or agent.load_skills or agent.suggested_skills or agent.extra_args or agent.hooks
-    return agent.layer is SourceLayer.PROJECT and (bool(named) or names_servers(agent))
+    has_servers = agent.servers_of_tools or any(server.is_reference for server in agent.parsed_servers)
+    return agent.layer is SourceLayer.PROJECT and bool(named or has_servers)
 
 
 _PRIVILEGED_FIELDS = (

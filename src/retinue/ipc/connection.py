@@ -28,6 +28,7 @@ from retinue.model.runs import ServerAnswer
 from retinue.model.tool_names import is_mcp_tool
 from retinue.runtime.delegation import DelegatingRun
 from retinue.runtime.event_bus import SubscriberLaggedError
+from retinue.runtime.gate import find_gate
 from retinue.runtime.orchestrator import Orchestrator
 from retinue.toolsets.base import ToolResult
 from retinue.toolsets.delegation import TOO_MANY_CALLS
@@ -122,7 +123,7 @@ async def handle_connection(stream: SocketStream, server: ControlServer) -> None
             await stream.send(welcome if has_room else encode_line(ErrorReply(TOO_MANY_CALLS)))
             if has_room:
                 await DelegationConnection(stream, receiver, run, server).serve()
-    elif gate := server.orchestrator.gates.find_by_token(hello.token):
+    elif gate := find_gate(server.orchestrator.gates, hello.token):
         await stream.send(welcome)
         await serve_gate(stream, receiver, gate)
     else:

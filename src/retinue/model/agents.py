@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.model.hooks import Hook
 from retinue.model.sandbox import SandboxMode
+
+if TYPE_CHECKING:
+    from retinue.model.hooks import Hook
 
 
 class ToolPolicy(Struct, frozen=True, kw_only=True):
@@ -87,6 +89,11 @@ class AgentSettings(Struct, frozen=True, kw_only=True):
     """The file it was read from."""
     digest: str = ""
     """SHA-256 of the file's content, so a run can record exactly what it ran."""
+
+    @property
+    def has_call_hooks(self) -> bool:
+        """Whether a hook decides about its tool calls, so that no call may pass it by."""
+        return any(hook.event == "PreToolUse" for hook in self.hooks)
 
 
 class AgentProfile(AgentSettings, frozen=True, kw_only=True):

@@ -28,6 +28,10 @@ class Hook(Struct, frozen=True, kw_only=True):
     """What it is; any but `command` cannot be run here."""
 
     @property
+    def is_command(self) -> bool:
+        return self.kind == COMMAND_KIND
+
+    @property
     def name(self) -> str:
         """The hook as messages name it."""
         matcher = f"({self.matcher})" if self.matcher else ""
@@ -38,9 +42,4 @@ class Hook(Struct, frozen=True, kw_only=True):
     @property
     def description(self) -> str:
         """The whole command, and what it is run for."""
-        return f"{self.command if self.kind == COMMAND_KIND else self.kind} (for {self.matcher or 'all'})"
-
-
-def validates(hooks: tuple[Hook, ...]) -> bool:
-    """Return whether a hook decides about tool calls, so that no call may pass it by."""
-    return any(hook.event == "PreToolUse" for hook in hooks)
+        return f"{self.command if self.is_command else self.kind} (for {self.matcher or 'all'})"

@@ -9,15 +9,12 @@ from typing import Literal
 from msgspec import Struct
 
 from retinue.model.runs import Secret
-from retinue.model.tool_names import MCP_PREFIX, is_covered
+from retinue.model.tool_names import MCP_PREFIX, is_covered, make_label, shorten_name
 
 ServerTransport = Literal["stdio", "http", "sse"]
 
-MAX_LABEL_CHARS = 32
-"""Characters of a server's name in the names of its tools."""
 MAX_TOOL_NAME_CHARS = 64
 """Characters of a tool's name that every provider accepts."""
-HASH_DIGITS = 6
 RESERVED_LABELS = frozenset({"retinue"})
 """Names of Retinue's own servers in its hosts and engines."""
 
@@ -86,12 +83,6 @@ class McpServer(Struct, frozen=True, kw_only=True):
         return ("variable", self.environment), ("header", self.headers)
 
 
-def make_label(name: str) -> str:
-    """Return a server's name as the names of its tools have it: letters, digits, `-` and single `_`."""
-    label = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
-    return label if len(label) <= MAX_LABEL_CHARS else _shorten(label, MAX_LABEL_CHARS)
-
-
 def name_tools(label: str, tools: Iterable[str]) -> dict[str, str]:
     """Return the server's own names by those under which models call them: unique, and of a length all accept."""
     named: dict[str, str] = {}
@@ -99,7 +90,7 @@ def name_tools(label: str, tools: Iterable[str]) -> dict[str, str]:
         plain = re.sub(r"[^A-Za-z0-9_-]", "_", tool)
         name = f"{MCP_PREFIX}{label}__{plain}"
         if len(name) > MAX_TOOL_NAME_CHARS or name in named:
-            name = _shorten(name, MAX_TOOL_NAME_CHARS, tool)
+            name = shorten_name(name, MAX_TOOL_NAME_CHARS, tool)
         named[name] = tool
     return named
 
@@ -107,11 +98,3 @@ def name_tools(label: str, tools: Iterable[str]) -> dict[str, str]:
 def is_granted(name: str, *, rules: Iterable[str], denied: Iterable[str]) -> bool:
     """Return whether a tool of a server may be called: a rule covers it, and nothing denies it."""
     return is_covered(name, rules) and not is_covered(name, denied)
-
-
-def _shorten(name: str, limit: int, whole: str = "") -> str:
-    """Return the start of a name with a digest of the whole, which keeps it unique."""
-    from hashlib import sha256
-
-    digest = sha256((whole or name).encode()).hexdigest()[:HASH_DIGITS]
-    return f"{name[: limit - HASH_DIGITS - 1]}_{digest}"

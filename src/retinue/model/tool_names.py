@@ -73,6 +73,9 @@ _OTHER_NAMES = {
 """Names in Gemini CLI, Codex and opencode that are not those of Claude in another case."""
 MCP_PREFIX = "mcp__"
 """Start of the names of tools that belong to an MCP server: `mcp__server__tool`."""
+MAX_LABEL_CHARS = 32
+"""Characters of a server's name in the names of its tools."""
+HASH_DIGITS = 6
 _PI_MCP_PREFIX = "mcp:"
 """The same in agents of pi extensions: `mcp:server/tool`, `mcp:server`."""
 _PI_ONLY_TOOLS = ("get_search_content", "convert_content", "lsp")
@@ -185,3 +188,17 @@ def _covers_mcp_tool(rule: str, wanted: tuple[str, str]) -> bool:
     if found is None:
         return "(" not in rule and fnmatchcase(f"{MCP_PREFIX}{'__'.join(wanted)}", rule.lower())
     return all(fnmatchcase(part, pattern) for part, pattern in zip(wanted, found, strict=True))
+
+
+def make_label(name: str) -> str:
+    """Return a server's name as the names of its tools have it: letters, digits, `-` and single `_`."""
+    label = re.sub(r"_+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
+    return label if len(label) <= MAX_LABEL_CHARS else shorten_name(label, MAX_LABEL_CHARS)
+
+
+def shorten_name(name: str, limit: int, whole: str = "") -> str:
+    """Return the start of a name with a digest of the whole, which keeps it unique."""
+    from hashlib import sha256
+
+    digest = sha256((whole or name).encode()).hexdigest()[:HASH_DIGITS]
+    return f"{name[: limit - HASH_DIGITS - 1]}_{digest}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from msgspec import structs
@@ -26,7 +26,6 @@ from retinue.model.events import (
     ToolCalled,
     ToolReturned,
 )
-from retinue.model.mcp import McpServer
 from retinue.model.providers import join_model, same_model
 from retinue.model.results import (
     AnswerStatus,
@@ -49,6 +48,9 @@ from retinue.runtime.isolation import WORKTREE, RunWorktree
 from retinue.runtime.recorder import Recorder
 from retinue.sessions.store import SessionStore
 from retinue.worktrees.store import WorktreeError
+
+if TYPE_CHECKING:
+    from retinue.model.mcp import McpServer
 
 FINAL_WRITE_TIMEOUT = 5.0
 """Seconds to store the end of a run whose caller is gone."""

@@ -6,6 +6,8 @@ read-only tools ran; after that they continue the engine's own session, or the r
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import anyio
 from msgspec import structs
 
@@ -16,9 +18,11 @@ from retinue.model.providers import join_model, normalize_model
 from retinue.model.runs import RunSpec
 from retinue.output.provider_errors import is_transient, wants_other_model
 from retinue.runtime.active_run import ActiveRun, SteeringMessage
-from retinue.runtime.hooks import END_BLOCKED, END_BLOCKED_REASON, MAX_END_BLOCKS, RunHooks
 from retinue.runtime.model_choice import name_model_line
 from retinue.runtime.supervisor import ExecuteSpec, run_attempt
+
+if TYPE_CHECKING:
+    from retinue.runtime.hooks import RunHooks
 
 RETRY_DELAY = 1.0
 """Seconds before a retry, plus or minus a quarter, so that sibling runs do not retry in step."""
@@ -32,6 +36,15 @@ SCHEMA_REMINDER = (
     "only action, with a result that matches, or with status ERROR and a non-empty error."
 )
 CONTINUE_PROMPT = "The previous attempt was cut off by a provider error. Continue from where you stopped."
+
+END_BLOCKED_REASON = "stop_hook"
+"""Reason of the failure of a run whose hooks accept no answer."""
+MAX_END_BLOCKS = 5
+"""Times that hooks may make an agent go on after its answer."""
+END_BLOCKED = (
+    "The answer was not accepted after {count} further attempts: {reason} It was kept. Resume the session to "
+    "continue."
+)
 
 RESULT_KEPT = "The last result did not match its output schema; it was kept in the details of this failure."
 

@@ -10,18 +10,21 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import Struct, structs
 
 from retinue.engines.base import Emit
-from retinue.model.mcp import McpServer
 from retinue.model.runs import Delegation, RunSpec, Secret, ToolServers
 from retinue.model.tasks import AncestorTask, CallContext
 from retinue.model.tool_names import is_delegation, is_mcp_tool
 from retinue.runtime.active_run import ActiveRun
 from retinue.runtime.supervisor import ExecuteSpec
 from retinue.support.tasks import BackgroundTasks
+
+if TYPE_CHECKING:
+    from retinue.model.mcp import McpServer
 
 MAX_CALLS = 16
 """Calls and connections of one run at once: no model needs more, and one that floods us gets no further."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping, MutableMapping
 
 import anyio
 from anyio.abc import TaskGroup
@@ -11,7 +12,6 @@ from msgspec import structs
 from retinue.engines.base import Emit, EngineError
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Notice
-from retinue.model.hooks import validates
 from retinue.model.runs import GateDecision, RunSpec, ToolUse
 from retinue.model.tool_names import to_pi_name
 from retinue.runtime.active_run import ActiveRun
@@ -103,43 +103,35 @@ class RunGate:
                 self._group = None
 
 
-def needs_gate(spec: RunSpec) -> bool:
-    """Return whether something decides about tool calls of a run."""
-    return validates(spec.agent.hooks) or not WRITING_TOOLS.isdisjoint(spec.grant.tools)
+def find_gate(gates: Mapping[str, RunGate], token: str) -> RunGate | None:
+    """Return the gate of a token; the comparison takes the same time for every token."""
+    return next((gate for gate in [*gates.values()] if gate.matches_token(token)), None)
 
 
-class GateRegistry:
-    """The gates of active runs whose tools are in another process."""
+def with_gate(
+    execute: ExecuteSpec,
+    run: ActiveRun,
+    hooks: RunHooks | None,
+    gates: MutableMapping[str, RunGate],
+    *,
+    by_socket: bool,
+) -> ExecuteSpec:
+    """Return how to execute the run so that its tool calls are decided; by a socket, the gate is found in `gates`."""
 
-    def __init__(self) -> None:
-        self._gates: dict[str, RunGate] = {}
-
-    def __len__(self) -> int:
-        return len(self._gates)
-
-    def find_by_token(self, token: str) -> RunGate | None:
-        """Return the gate of a token; the comparison takes the same time for every token."""
-        return next((gate for gate in [*self._gates.values()] if gate.matches_token(token)), None)
-
-    def wrap(self, run: ActiveRun, hooks: RunHooks | None, execute: ExecuteSpec, *, by_socket: bool) -> ExecuteSpec:
-        """Return how to execute the run so that its tool calls are decided; `execute` itself if nothing decides."""
-        if not needs_gate(run.spec):
-            return execute
-
-        async def execute_gated(spec: RunSpec, emit: Emit) -> None:
-            gate = RunGate(run, hooks)
-            if not by_socket:
+    async def execute_gated(spec: RunSpec, emit: Emit) -> None:
+        gate = RunGate(run, hooks)
+        if not by_socket:
+            await gate.execute(execute, spec, emit)
+        elif spec.gate_address:
+            gates[spec.run] = gate
+            try:
                 await gate.execute(execute, spec, emit)
-            elif spec.gate_address:
-                self._gates[spec.run] = gate
-                try:
-                    await gate.execute(execute, spec, emit)
-                finally:
-                    del self._gates[spec.run]
-            elif validates(spec.agent.hooks):
-                message = NO_SOCKET.format(agent=spec.agent.name)
-                raise EngineError(Failure(ErrorCode.UNSUPPORTED, message, HOOK, {"agent": spec.agent.name}))
-            else:
-                await execute(spec, emit)
+            finally:
+                del gates[spec.run]
+        elif spec.agent.has_call_hooks:
+            message = NO_SOCKET.format(agent=spec.agent.name)
+            raise EngineError(Failure(ErrorCode.UNSUPPORTED, message, HOOK, {"agent": spec.agent.name}))
+        else:
+            await execute(spec, emit)
 
-        return execute_gated
+    return execute_gated

@@ -10,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,34 +18,22 @@ from msgspec import Struct, structs
 from retinue.agents.agent import SourceLayer
 from retinue.agents.hooks import PROJECT_VARIABLE
 from retinue.engines.base import Emit, EngineError
+from retinue.engines.hooks.answers import HookAnswer, read_answer
+from retinue.engines.hooks.calls import ClaudeCall, list_names, resolve_paths, to_claude_calls, with_input
+from retinue.engines.hooks.command import HookPlace, OpenSupervisor, run_hook
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import Notice
 from retinue.model.hooks import Hook, HookEvent
 from retinue.model.runs import RunSpec, ToolArguments, ToolUse, process_limits
 from retinue.model.tool_names import FINALIZE_TOOL
+from retinue.runtime.active_run import ActiveRun
 from retinue.runtime.supervisor import ExecuteSpec
-
-if TYPE_CHECKING:
-    from retinue.engines.hooks.answers import HookAnswer
-    from retinue.engines.hooks.calls import ClaudeCall
-    from retinue.engines.hooks.command import HookPlace, HookRunner
-    from retinue.runtime.active_run import ActiveRun
 
 HOOK = "hook"
 """Code of notices about hooks, and reason of failures by them."""
 PERMISSION_MODE = "dontAsk"
 """What hooks read as the mode: nobody is asked for permission."""
-
-
 STOPPED = "The run was stopped by the {}"
-END_BLOCKED_REASON = "stop_hook"
-"""Reason of the failure of a run whose hooks accept no answer."""
-MAX_END_BLOCKS = 5
-"""Times that hooks may make an agent go on after its answer."""
-END_BLOCKED = (
-    "The answer was not accepted after {count} further attempts: {reason} It was kept. Resume the session to "
-    "continue."
-)
 
 
 class CallVerdict(Struct, frozen=True, kw_only=True):
@@ -60,9 +48,9 @@ class CallVerdict(Struct, frozen=True, kw_only=True):
 class RunHooks:
     """Runs the hooks of one run and reads their answers."""
 
-    def __init__(self, run: ActiveRun, runner: HookRunner) -> None:
+    def __init__(self, run: ActiveRun, open_supervisor: OpenSupervisor) -> None:
         self._run = run
-        self._runner = runner
+        self._open_supervisor = open_supervisor
         self._hooks = run.spec.agent.hooks
         self._context: str | None = None
         """What the hooks of the start add to the prompt; None before they have run."""
@@ -84,8 +72,6 @@ class RunHooks:
 
     def covers(self, tool: str) -> bool:
         """Return whether a hook decides about calls of a tool, in pi's name."""
-        from retinue.engines.hooks.calls import list_names
-
         return tool != FINALIZE_TOOL and any(self._find("PreToolUse", list_names(tool)))
 
     async def start(self) -> str:
@@ -112,8 +98,6 @@ class RunHooks:
 
     async def check_call(self, use: ToolUse, *, is_native: bool) -> CallVerdict:
         """Run the hooks of a call until one denies it; native calls are in Claude Code's names."""
-        from retinue.engines.hooks.calls import ClaudeCall, resolve_paths, to_claude_calls, with_input
-
         if is_native:
             args = use.args
             calls: tuple[ClaudeCall, ...] = (ClaudeCall(names=(use.name,), input=args),)
@@ -165,8 +149,6 @@ class RunHooks:
             yield answer
 
     async def _ask(self, hook: Hook, fields: Mapping[str, Any]) -> HookAnswer:
-        from retinue.engines.hooks.answers import HookAnswer, read_answer
-
         spec = self._run.spec
         given = {
             "session_id": spec.session,
@@ -183,7 +165,7 @@ class RunHooks:
         except (UnicodeEncodeError, msgspec.MsgspecError) as error:  # half of a character pair in arguments
             answer = HookAnswer(fault=f"its input cannot be written as UTF-8 ({error})")
         else:
-            answer = read_answer(hook, await self._runner.run(hook, encoded, self._place()))
+            answer = read_answer(hook, await run_hook(hook, encoded, self._place()))
         answer = msgspec.structs.replace(
             answer,
             **{name: self._redact(text) for name in _TEXTS if (text := getattr(answer, name))},
@@ -193,14 +175,13 @@ class RunHooks:
         return answer
 
     def _place(self) -> HookPlace:
-        from retinue.engines.hooks.command import HookPlace
-
         spec = self._run.spec
         return HookPlace(
             cwd=spec.cwd,
             environ={**spec.environment, PROJECT_VARIABLE: _find_project(spec)},
             sandbox=spec.sandbox,
             limits=process_limits(spec.limits),
+            open_supervisor=self._open_supervisor,
         )
 
     def _redact(self, text: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import structs
 
 from retinue.agents.agent import Agent
+from retinue.agents.mcp_config import ServerFinder
 from retinue.model.mcp import McpServer
 from retinue.model.runs import ToolGrant
 from retinue.model.tool_names import is_on_server
@@ -26,10 +27,6 @@ def plan_servers(
 
     Of those that its caller does not have, by digest, none can be.
     """
-    from retinue.agents.mcp_config import ServerFinder, names_servers
-
-    if not agent.mcp_servers and not names_servers(agent):
-        return ()
     return tuple(
         structs.replace(server, problem=NOT_OF_CALLER)
         if allowed is not None and not server.problem and server.digest not in allowed

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import structs
 
-from retinue.agents.mcp_servers import list_secret_values
 from retinue.agents.registry import AgentSet
 from retinue.engines.base import Emit
-from retinue.engines.hooks.command import HookRunner
 from retinue.guards.budget import Budget
-from retinue.mcp_client.client import McpClient
 from retinue.model.errors import ErrorCode, Failure, RefusedError
 from retinue.model.events import RunEnded
-from retinue.model.mcp import McpServer
 from retinue.model.results import ExecutionReport, RunResult, compute_exit_code
-from retinue.model.runs import CallbackAddress, Delegation, RemovedTool, RunSpec, ToolGrant
+from retinue.model.runs import CallbackAddress, Delegation, RemovedTool, RunSpec
 from retinue.model.tasks import CallContext, Mode, Plan
 from retinue.model.tool_names import is_delegation, is_mcp_tool
 from retinue.output.redaction.redactor import Redactor
@@ -38,8 +35,6 @@ from retinue.runtime.delegation import (
 from retinue.runtime.event_bus import EventBus, EventSubscription
 from retinue.runtime.executor import Executor
 from retinue.runtime.file_changes import FileChanges
-from retinue.runtime.gate import GateRegistry, needs_gate
-from retinue.runtime.hooks import RunHooks
 from retinue.runtime.isolation import RunWorktree, enter_worktree
 from retinue.runtime.planner import AdmittedCall, PlannedRun, Planner
 from retinue.runtime.recorder import EventRedactor, Recorder, shown_spec
@@ -48,6 +43,12 @@ from retinue.runtime.supervisor import ExecuteSpec
 from retinue.runtime.validation import busy_session
 from retinue.sessions.store import LocalSessionStore, SessionStore, SessionSummary, StoredEvents
 from retinue.worktrees.store import WorktreeStore
+
+if TYPE_CHECKING:
+    from retinue.engines.process.supervisor import ProcessSupervisor
+    from retinue.model.mcp import McpServer
+    from retinue.runtime.gate import RunGate
+    from retinue.runtime.hooks import RunHooks
 
 CLOSE_TIMEOUT = 10.0
 """Seconds the last runs have to end on close: as long as a stubborn process tree takes."""
@@ -77,17 +78,16 @@ class Orchestrator:
         get_control_address: Callable[[], str | None],
         make_delegation: Callable[[Orchestrator, DelegatingRun], Delegation],
         worktrees: WorktreeStore,
-        mcp_client: McpClient,
-        hook_runner: HookRunner,
+        open_supervisor: Callable[[], Awaitable[ProcessSupervisor]],
     ) -> None:
-        self._mcp_client = mcp_client
         self._planner = planner
         self._executor = executor
         self._store = store
         self._local_store = store if isinstance(store, LocalSessionStore) else None
         self._bus = bus
         self._worktrees = worktrees
-        self._hook_runner = hook_runner
+        self._open_supervisor = open_supervisor
+        """Returns the supervisor of hooks and MCP servers."""
         self._redactor = redactor
         self._get_control_address = get_control_address
         self._slots: dict[int, anyio.Semaphore] = {}
@@ -99,7 +99,8 @@ class Orchestrator:
         self._file_changes = FileChanges()
         self.active_runs = ActiveRuns(executor, store)
         self.budgets = ConversationBudgets(store)
-        self.gates = GateRegistry()
+        self.gates: dict[str, RunGate] = {}
+        """The gates of active runs whose tools are in another process, by run."""
         self.delegation = DelegationRegistry(partial(make_delegation, self), self._open_servers)
 
     def authorize(self, call: CallContext) -> AdmittedCall:
@@ -288,15 +289,14 @@ class Orchestrator:
             session=spec.session or run,
             prompt=prepend_blocks(planned.read_blocks(), prompt),
             callback=callback,
-            gate_address=self._make_gate_address(planned, grant),
+            gate_address=self._make_gate_address(planned),
             grant=grant,
             notices=notices,
         )
         return enter_worktree(spec, self._worktrees)
 
-    def _make_gate_address(self, planned: PlannedRun, grant: ToolGrant) -> CallbackAddress | None:
-        is_needed = planned.asks_gate and planned.delegates_by_socket and not planned.failure
-        if not is_needed or not needs_gate(structs.replace(planned.spec, grant=grant)):
+    def _make_gate_address(self, planned: PlannedRun) -> CallbackAddress | None:
+        if planned.failure or not (planned.has_gate and planned.delegates_by_socket):
             return None
         address = self._get_control_address()
         return CallbackAddress(address, create_token()) if address else None
@@ -323,7 +323,7 @@ class Orchestrator:
                     await run.refuse()
                 end = planned.failure or await run.start() or await run.worktree.open()
                 if not end:
-                    hooks = RunHooks(run, self._hook_runner) if spec.agent.hooks else None
+                    hooks = self._make_hooks(run) if spec.agent.hooks else None
                     end = await run_attempts(run, self._wrap_execution(run, hooks, planned), hooks)
             except anyio.get_cancelled_exc_class() as error:
                 cancelled, end = error, run.control.failure or ABORTED
@@ -334,11 +334,18 @@ class Orchestrator:
             raise cancelled
         return result
 
+    def _make_hooks(self, run: ActiveRun) -> RunHooks:
+        from retinue.runtime.hooks import RunHooks
+
+        return RunHooks(run, self._open_supervisor)
+
     def _wrap_execution(self, run: ActiveRun, hooks: RunHooks | None, planned: PlannedRun) -> ExecuteSpec:
         """Return how to execute a run: after the hooks of its start, behind its gate, with its delegation tools."""
         execute = self.delegation.wrap(run, self._executor.execute)
-        if planned.asks_gate:
-            execute = self.gates.wrap(run, hooks, execute, by_socket=planned.delegates_by_socket)
+        if planned.has_gate:
+            from retinue.runtime.gate import with_gate
+
+            execute = with_gate(execute, run, hooks, self.gates, by_socket=planned.delegates_by_socket)
         return hooks.wrap(execute) if hooks else execute
 
     async def _open_run(
@@ -354,7 +361,7 @@ class Orchestrator:
         else:
             record = await self._store.open_record(spec)
         secrets = [*spec.secrets.values(), *(each.token for each in (spec.callback, spec.gate_address) if each)]
-        values = [*(secret.reveal() for secret in secrets), *self._list_server_secrets(planned.servers)]
+        values = [*(secret.reveal() for secret in secrets), *_list_server_secrets(planned.servers)]
         redactor = EventRedactor(self._redactor.with_secrets(values))
         parent = self.delegation.get(spec.lineage.parent_run)
         child_context = planned.child_context and move_context(planned.child_context, spec)
@@ -378,18 +385,17 @@ class Orchestrator:
         self, run: ActiveRun, spec: RunSpec, emit: Emit
     ) -> AbstractAsyncContextManager[tuple[RunSpec, Emit]]:
         """Start the MCP servers of a run; what they send is redacted, their own secrets included."""
-        redactor = self._redactor.with_secrets(self._list_server_secrets(run.servers))
-        return self._mcp_client.open_servers(
+        from retinue.mcp_client.client import open_servers
+
+        redactor = self._redactor.with_secrets(_list_server_secrets(run.servers))
+        return open_servers(
             run.servers,
             spec,
             emit,
             environ=run.server_environment,
             redact=lambda text: redactor.redact(text)[0],
+            open_supervisor=self._open_supervisor,
         )
-
-    def _list_server_secrets(self, servers: Sequence[McpServer]) -> Iterator[str]:
-        for server in servers:
-            yield from list_secret_values(server)
 
     def _refused(self, spec: RunSpec, failure: Failure) -> RunResult:
         """Return the result of a task that was not started and stored nothing."""
@@ -397,3 +403,11 @@ class Orchestrator:
         shown_failure = structs.replace(failure, message=self.redact(failure.message))
         actual = ExecutionReport(limits=shown.limits, saved=False)
         return RunResult(spec=shown, failure=shown_failure, exit_code=compute_exit_code(failure), actual=actual)
+
+
+def _list_server_secrets(servers: Sequence[McpServer]) -> list[str]:
+    if not servers:
+        return []
+    from retinue.agents.mcp_servers import list_secret_values
+
+    return [value for server in servers for value in list_secret_values(server)]

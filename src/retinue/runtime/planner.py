@@ -16,7 +16,6 @@ from msgspec import Struct, field, structs
 
 from retinue.agents.agent import Agent, SourceLayer
 from retinue.agents.registry import AgentRegistry, AgentSet
-from retinue.agents.skills import SkillRegistry
 from retinue.agents.tool_policy import (
     GATE,
     can_write,
@@ -33,7 +32,6 @@ from retinue.config.settings_files import SettingsFiles
 from retinue.engines.base import EngineInfo, choose_automatic_engine
 from retinue.model.agents import AgentProfile
 from retinue.model.errors import ErrorCode, Failure, RefusedError, refuse
-from retinue.model.mcp import McpServer
 from retinue.model.providers import join_model
 from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, ToolGrant
 from retinue.model.sandbox import NO_SANDBOX, SandboxMechanism, SandboxMode, SandboxPolicy
@@ -41,8 +39,8 @@ from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, M
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
 from retinue.runtime.agent_changes import describe_changes
 from retinue.runtime.delegation import DelegationTools, child_context
+from retinue.runtime.file_changes import WRITING_TOOLS
 from retinue.runtime.isolation import SandboxPlanner, WorkFolder, bind_to_folder, plan_work_folder
-from retinue.runtime.mcp_servers import choose_servers, plan_servers
 from retinue.runtime.model_choice import apply_choices, name_model_line
 from retinue.runtime.validation import (
     busy_session,
@@ -65,7 +63,9 @@ from retinue.sessions.store import SessionStore, SessionSummary
 from retinue.worktrees.store import WorktreeStore
 
 if TYPE_CHECKING:
+    from retinue.agents.skills import SkillRegistry
     from retinue.agents.sqlite_index import AgentIndex
+    from retinue.model.mcp import McpServer
 
 ENGINE_MISSING = "engine_missing"
 
@@ -79,8 +79,6 @@ class AdmittedCall(Struct, frozen=True):
     explicit_settings: frozenset[str]
     """Settings that came with the call itself: they win over those of an agent."""
     max_depth: int
-    skills: SkillRegistry
-    """The skills of the call, read once."""
     notices: tuple[str, ...] = ()
     """Settings that were ignored or changed."""
 
@@ -99,8 +97,8 @@ class PlannedRun(Struct, frozen=True):
     """The context of the calls its agent makes; None: it may not delegate."""
     delegates_by_socket: bool = False
     """Whether its tools are in a process of their own, which makes them."""
-    asks_gate: bool = False
-    """Whether its engine asks before tool calls."""
+    has_gate: bool = False
+    """Whether its tool calls are decided one by one: by hooks, and for the files that other runs changed."""
     servers: tuple[McpServer, ...] = ()
     """The MCP servers that are started with it: those of which a tool is granted."""
     server_environment: Mapping[str, str] = {}
@@ -126,6 +124,8 @@ class _TaskDraft(Struct, kw_only=True):
     """The session it continues."""
     limits: Limits
     lineage: Lineage
+    skills: SkillRegistry | None
+    """The skills of the call, read once; None if no agent of it names any."""
 
     engine: EngineInfo | None = None
     model: str | None = None
@@ -206,7 +206,7 @@ class Planner:
             raise refuse(ErrorCode.UNSUPPORTED, message, "restriction")
         explicit_settings = frozenset(key for key, source in found.sources.items() if source.source == "call")
         notices = tuple(f"{problem.source}: {problem.message}" for problem in found.problems)
-        return AdmittedCall(call, cwd, settings, explicit_settings, max_depth, SkillRegistry(self._environ), notices)
+        return AdmittedCall(call, cwd, settings, explicit_settings, max_depth, notices)
 
     def load_agents(self, call: CallContext) -> AgentSet:
         """Return the agents that can be called from the directory of the call; update the index of a vault."""
@@ -253,13 +253,21 @@ class Planner:
         validate_agents(agents)
         sessions = [await self._find_session(task, admitted.call) for task in tasks]
         validate_sessions(tasks, sessions)
+        skills = self._load_skills(agents)
         planned = [
-            await self._plan_task(*one, admitted, agent_set)
+            await self._plan_task(*one, admitted, agent_set, skills)
             for one in zip(tasks, found, agents, sessions, strict=True)
         ]
         if plan.mode is Mode.CHAIN:
             _validate_chain(planned)
         return planned
+
+    def _load_skills(self, agents: Sequence[AgentProfile]) -> SkillRegistry | None:
+        if not any(agent.load_skills or agent.suggested_skills for agent in agents):
+            return None
+        from retinue.agents.skills import SkillRegistry
+
+        return SkillRegistry(self._environ)
 
     async def _find_session(self, task: Task, call: CallContext) -> SessionSummary | None:
         """Return the session a task continues."""
@@ -284,6 +292,7 @@ class Planner:
         previous: SessionSummary | None,
         admitted: AdmittedCall,
         agent_set: AgentSet,
+        skills: SkillRegistry | None,
     ) -> PlannedRun:
         call, cwd = admitted.call, task.cwd or admitted.call.cwd
         chosen = apply_choices(task, agent, admitted.settings, admitted.explicit_settings)
@@ -300,6 +309,7 @@ class Planner:
             previous=previous,
             limits=_resolve_limits(task, agent, admitted),
             lineage=_child_lineage(call, agent, task, cwd, previous),
+            skills=skills,
         )
         refusal = find_uncallable(call, task.agent, agent_set.resolve_name) or find_unknown_restriction(found)
         failure = refusal or await self._complete_draft(draft, admitted, agent_set) or problem
@@ -314,7 +324,7 @@ class Planner:
             resume_blocks=draft.resume_blocks,
             child_context=child_context(call, spec, max_child_depth, self._delegation_tools.toolset, draft.servers),
             delegates_by_socket=draft.engine is not None and draft.engine.capabilities.delegates_by_socket,
-            asks_gate=draft.engine is not None and GATE in draft.engine.capabilities.enforces,
+            has_gate=_has_gate(draft),
             servers=draft.servers,
             server_environment=build_child_environment(self._environ, (), agent.environment) if draft.servers else {},
             asked_session=task.session or "",
@@ -350,6 +360,7 @@ class Planner:
         grant = self._grant_tools(draft, found, engine, admitted)
         if isinstance(grant, Failure):
             return grant
+        draft.grant = grant
         failure = (
             find_unenforceable(agent, engine=engine.name, capabilities=engine.capabilities, limits=draft.limits)
             or _find_model_problem(draft, engine)
@@ -358,11 +369,7 @@ class Planner:
             or (validate_can_call_functions(engine, found) if found.functions else None)
             or (validate_can_structure(engine) if draft.output_schema is not None else None)
         )
-        # What the user approved of a project's agent are the skills around the call.
-        skills_cwd = admitted.cwd if agent.layer == SourceLayer.PROJECT else draft.cwd
-        skills = admitted.skills.render_for_agent(
-            agent, skills_cwd, grant=grant, project_agents=settings.project_agents
-        )
+        skills = _render_skills(draft, admitted)
         if isinstance(skills, Failure):
             return failure or skills
         may_write = can_write(grant) or bool(found.functions and not agent.tools.readonly)
@@ -396,12 +403,15 @@ class Planner:
     def _grant_tools(
         self, draft: _TaskDraft, found: Agent, engine: EngineInfo, admitted: AdmittedCall
     ) -> ToolGrant | Failure:
-        """Set the tools of a task and its MCP servers; return the tools, or why it cannot run."""
+        """Return the tools of a task, or why it cannot run; choose its MCP servers, if its agent has some."""
+        if not found.has_servers:
+            return self._compute_grant(draft, found, engine, admitted, ())
+        from retinue.runtime.mcp_servers import choose_servers, plan_servers
+
         servers = plan_servers(found, admitted.cwd, self._environ, admitted.call.servers)
         grant = self._compute_grant(draft, found, engine, admitted, servers)
         if isinstance(grant, Failure):
             return grant
-        draft.grant = grant
         draft.servers, notices = choose_servers(servers, grant)
         draft.notices = (*draft.notices, *notices)
         return grant
@@ -550,6 +560,23 @@ def _validate_chain(planned: list[PlannedRun]) -> None:
         if step.failure:
             message = f"Chain not started: step {number} ({step.spec.agent.name}) cannot run. {step.failure.message}"
             raise RefusedError(structs.replace(step.failure, message=message))
+
+
+def _render_skills(draft: _TaskDraft, admitted: AdmittedCall) -> str | Failure:
+    """Return the system prompt text of the skills that the agent of a task names."""
+    if draft.skills is None:
+        return ""
+    # What the user approved of a project's agent are the skills around the call.
+    cwd = admitted.cwd if draft.agent.layer == SourceLayer.PROJECT else draft.cwd
+    return draft.skills.render_for_agent(
+        draft.agent, cwd, grant=draft.grant, project_agents=admitted.settings.project_agents
+    )
+
+
+def _has_gate(draft: _TaskDraft) -> bool:
+    """Return whether tool calls of a task are decided one by one, and its engine asks about them."""
+    is_asked = draft.engine is not None and GATE in draft.engine.capabilities.enforces
+    return is_asked and (draft.agent.has_call_hooks or not WRITING_TOOLS.isdisjoint(draft.grant.tools))
 
 
 def _find_model_problem(draft: _TaskDraft, engine: EngineInfo) -> Failure | None:

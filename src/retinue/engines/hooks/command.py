@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import Struct
 
 from retinue.engines.base import EngineError
+from retinue.engines.process.child import ChildExitedError, ChildProcess, open_child
+from retinue.engines.process.command import ChildCommand, StdinMode
+from retinue.engines.process.supervisor import ProcessSupervisor
+from retinue.engines.sandbox.launch import SandboxNeeds, open_sandbox
 from retinue.model.hooks import Hook
+from retinue.model.results import ProcessEnd
 from retinue.model.sandbox import NO_SANDBOX, SandboxPolicy
 from retinue.support.tasks import BackgroundTasks
 
-if TYPE_CHECKING:
-    from retinue.engines.process.child import ChildProcess
-    from retinue.engines.process.supervisor import ProcessSupervisor
-    from retinue.model.results import ProcessEnd
+OpenSupervisor = Callable[[], Awaitable[ProcessSupervisor]]
+"""Returns the supervisor of the processes of hooks, which is opened on first use."""
 
 MAX_OUTPUT_BYTES = 256 * 2**10
 """Bytes of stdout of a hook: an answer with the input of a call fits."""
@@ -34,6 +36,7 @@ class HookPlace(Struct, frozen=True, kw_only=True):
 
     cwd: str
     environ: Mapping[str, str]
+    open_supervisor: OpenSupervisor
     sandbox: SandboxPolicy = NO_SANDBOX
     limits: Mapping[str, int] = {}
 
@@ -48,56 +51,31 @@ class HookOutcome(Struct, frozen=True, kw_only=True):
     """Why it has no exit code, or printed too much; empty if neither."""
 
 
-class HookRunner:
-    """Runs hooks inside `async with HookRunner() as runner`; its watchdog starts with the first one."""
-
-    def __init__(self) -> None:
-        self._stack = AsyncExitStack()
-        self._supervisor: ProcessSupervisor | None = None
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[HookRunner]:
-        async with self._stack:
-            yield self
-
-    async def run(self, hook: Hook, given: bytes, place: HookPlace) -> HookOutcome:
-        """Run a hook with the JSON on its stdin; it and all its processes have ended when this returns."""
-        from retinue.engines.process.child import open_child
-        from retinue.engines.process.command import ChildCommand, StdinMode
-        from retinue.engines.sandbox.launch import SandboxNeeds, open_sandbox
-
-        shell = which("sh", path=place.environ.get("PATH"))
-        if shell is None:
-            return HookOutcome(fault="there is no sh on the PATH of this run")
-        command = ChildCommand(
-            argv=(shell, "-c", hook.command),
-            cwd=place.cwd,
-            environ=place.environ,
-            stdin=StdinMode.PIPE,
-            limits=place.limits,
-        )
-        needs = SandboxNeeds(read=_list_scripts(hook, place)) if place.sandbox.is_on else None
-        try:
-            async with (
-                open_sandbox(command, place.sandbox, needs) as sandboxed,
-                open_child(sandboxed.command, await self._open_supervisor(), grace=HOOK_GRACE) as child,
-            ):
-                outcome = HookOutcome(fault=f"it did not end within {hook.timeout:g} seconds")
-                with anyio.move_on_after(hook.timeout):
-                    outcome = await _communicate(child, given)
-                child.answered = True
-                return outcome
-        except EngineError as error:
-            return HookOutcome(fault=error.failure.message)
-
-    async def _open_supervisor(self) -> ProcessSupervisor:
-        from retinue.engines.process.supervisor import ProcessSupervisor
-
-        if self._supervisor is None:
-            # Set before anything is awaited: hooks of several runs share one supervisor.
-            self._supervisor = ProcessSupervisor()
-            await self._stack.enter_async_context(self._supervisor)
-        return self._supervisor
+async def run_hook(hook: Hook, given: bytes, place: HookPlace) -> HookOutcome:
+    """Run a hook with the JSON on its stdin; it and all its processes have ended when this returns."""
+    shell = which("sh", path=place.environ.get("PATH"))
+    if shell is None:
+        return HookOutcome(fault="there is no sh on the PATH of this run")
+    command = ChildCommand(
+        argv=(shell, "-c", hook.command),
+        cwd=place.cwd,
+        environ=place.environ,
+        stdin=StdinMode.PIPE,
+        limits=place.limits,
+    )
+    needs = SandboxNeeds(read=_list_scripts(hook, place)) if place.sandbox.is_on else None
+    try:
+        async with (
+            open_sandbox(command, place.sandbox, needs) as sandboxed,
+            open_child(sandboxed.command, await place.open_supervisor(), grace=HOOK_GRACE) as child,
+        ):
+            outcome = HookOutcome(fault=f"it did not end within {hook.timeout:g} seconds")
+            with anyio.move_on_after(hook.timeout):
+                outcome = await _communicate(child, given)
+            child.answered = True
+            return outcome
+    except EngineError as error:
+        return HookOutcome(fault=error.failure.message)
 
 
 async def _communicate(child: ChildProcess, given: bytes) -> HookOutcome:
@@ -114,8 +92,6 @@ async def _communicate(child: ChildProcess, given: bytes) -> HookOutcome:
 
 
 async def _send(child: ChildProcess, given: bytes) -> None:
-    from retinue.engines.process.child import ChildExitedError
-
     with suppress(ChildExitedError):  # a hook need not read its input
         await child.send(given)
     child.close_stdin()

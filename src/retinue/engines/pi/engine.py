@@ -33,7 +33,6 @@ from retinue.engines.sandbox.report import report_refused_hosts
 from retinue.engines.steering import SteeringChannel, SteeringRegistry
 from retinue.model.errors import ErrorCode, Failure
 from retinue.model.events import EngineSessionStarted, Notice
-from retinue.model.hooks import validates
 from retinue.model.runs import RunSpec
 from retinue.model.tool_names import MCP_PREFIX
 
@@ -91,7 +90,7 @@ class PiEngine:
         for warning in list_unapplied_preferences(spec, start):
             await emit(warning)
         if spec.agent.extra_args or not installation.supports_rpc:
-            if validates(spec.agent.hooks):
+            if spec.agent.has_call_hooks:
                 raise engine_error(NO_GATE.format(agent=spec.agent.name), code=ErrorCode.UNSUPPORTED, reason="hook")
             steering.close(STEERING_UNSUPPORTED)
             await self._run_oneshot(spec, start, emit, settles=installation.settles)
