@@ -198,8 +198,8 @@ async def test_endlessly_nested_arguments_are_declined_without_a_logged_error(st
         deepest = {"agent": "explorer", "task": "x", "more": bottomless}
         notice = (
             "Ignored parameters: more. "
-            "Supported parameters: mode, agent, task, tasks, outputSchema, isolation; "
-            "in tasks: agent, task, cwd, timeout, outputSchema, isolation"
+            "Supported parameters: mode, agent, task, tasks, outputSchema, isolation, sandbox; "
+            "in tasks: agent, task, cwd, timeout, outputSchema, isolation, sandbox"
         )
         assert await stage.delegations[0].call(SPAWN, "toolu_2", deepest) == DelegationAnswer(
             f"worked: x\n\n{notice}"
