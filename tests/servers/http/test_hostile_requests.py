@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -326,6 +327,15 @@ async def test_connections_that_all_have_requests_are_limited(open_site):
             await stream.send(server.head("GET /api/v1/events"))
             assert (await stream.receive())[9:12] == b"200"
         assert await server.status("GET /api/v1/health") == 503
+
+
+async def test_closed_connections_are_freed_before_their_timeout(open_site):
+    async with open_site(reply("done"), patience=3600) as server:
+        for _ in range(20):
+            assert await server.is_healthy()
+        await anyio.wait_all_tasks_blocked()
+        gc.collect()
+        assert sum(type(each).__name__ == "TimeoutProtocol" for each in gc.get_objects()) <= 1
 
 
 def test_server_leaves_half_of_the_descriptors_to_runs(monkeypatch):

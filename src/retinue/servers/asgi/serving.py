@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import typing
-from asyncio import Protocol, Transport
+from asyncio import Protocol, TimerHandle, Transport
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -147,15 +147,18 @@ def _make_protocol(idle_timeout: float, room: _ConnectionRoom) -> type[Protocol]
     class TimeoutProtocol(H11Protocol):
         """A connection with a timeout for requests and for readers."""
 
+        _next_check: TimerHandle
+
         def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             room.enter(self)
             self._drained = 0
-            self.loop.call_later(idle_timeout, self._close_if_stalled, _ConnectionState())
+            self._check_later(_ConnectionState())
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
             room.leave(self)
+            self._next_check.cancel()  # else the loop keeps this connection until the check
 
         def resume_writing(self) -> None:
             super().resume_writing()
@@ -177,6 +180,9 @@ def _make_protocol(idle_timeout: float, room: _ConnectionRoom) -> type[Protocol]
             if cycle is before.cycle and not self.is_answering:
                 self.transport.close()
             if now.unsent or not self.transport.is_closing():
-                self.loop.call_later(idle_timeout, self._close_if_stalled, now)
+                self._check_later(now)
+
+        def _check_later(self, state: _ConnectionState) -> None:
+            self._next_check = self.loop.call_later(idle_timeout, self._close_if_stalled, state)
 
     return TimeoutProtocol
