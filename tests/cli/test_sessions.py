@@ -609,11 +609,20 @@ def test_last_session_of_the_directory_is_continued(cli, place, command):
     assert found == {"explorer": 2, "tester": 1, "reviewer": 1}
 
 
-@pytest.mark.parametrize("command", [("run", "-c", "x"), ("resume", "x"), ("sessions", "show", "last")], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [("run", "-c", "x"), ("resume", "x"), ("sessions", "show", "last"), ("sessions", "show")], ids=" ".join
+)
 def test_directory_without_a_session_has_no_last_one(cli, command):
     done = cli(*command)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "`retinue sessions list` shows the sessions of all directories." in done.stderr
+
+
+def test_show_and_output_without_an_id_print_the_last_session_of_the_directory(cli):
+    cli("run", "tester", "older", *SCRIPTED, script=[{"say": "An older answer."}])
+    cli("run", "explorer", "newer", *SCRIPTED, script=[{"say": "The newest answer."}])
+    assert cli("sessions", "output").stdout == "The newest answer.\n"
+    assert json.loads(cli("sessions", "show", "--json").stdout)["session"]["agent"] == "explorer"
 
 
 def test_resume_takes_an_id_and_reads_its_task_from_stdin(cli):

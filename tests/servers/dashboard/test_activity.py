@@ -175,6 +175,14 @@ def test_child_runs_of_every_run_of_a_session_are_listed_below_it(served, visit)
     expect(page.locator(".trail")).to_contain_text("run 2 of 3 in its session")
 
 
+def test_command_of_the_empty_activity_can_be_copied(serve, visit):
+    page = visit(serve(), permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    copied = 'retinue run explorer "Where is the configuration read?"'
+    assert page.evaluate("navigator.clipboard.readText()") == copied
+
+
 def test_older_runs_are_loaded_by_page_without_duplicates(serve, visit):
     page = visit(serve(tester=[{"say": "Tested: {task}"}]))
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()

@@ -47,7 +47,7 @@ from retinue.cli.printing import (
     render_table,
     stdout_columns,
 )
-from retinue.cli.session_lookup import find_session, run_in_session
+from retinue.cli.session_lookup import LAST, find_session, run_in_session
 from retinue.client import Retinue
 from retinue.model.event_codec import EventRecord, to_line
 from retinue.model.events import RunEnded, RunQueued, Text
@@ -419,6 +419,9 @@ class StateType(click.Choice[str]):
 
 
 _session_argument = click.argument("session", type=TEXT, metavar="ID", shell_complete=complete_sessions)
+_optional_session_argument = click.argument(
+    "session", type=TEXT, metavar="[ID]", default=LAST, required=False, shell_complete=complete_sessions
+)
 
 
 @click.group(
@@ -520,7 +523,7 @@ def list_sessions(
         "retinue sessions show 1a2b3c4d --events --tail 5",
     )
 )
-@_session_argument
+@_optional_session_argument
 @click.option("--events", is_flag=True, help="Print the stored events as JSON lines.")
 @click.option("--tail", type=WholeNumberType(1), metavar="N", help="Only the last N events.")
 @click.option("--web", is_flag=True, help="Open the dashboard at this session; serve it if no server runs.")
@@ -548,6 +551,8 @@ def show(
     as_json: bool,
 ) -> None:
     """Show a session: summary, child runs, transcript and tool calls.
+
+    Without ID it is the last session of this directory that no agent started.
 
     With --json: session, tree (the session with its child runs), report (declared values compared with actual ones;
     null while the session is running) and transcript.
@@ -618,13 +623,16 @@ def _check_outputs(
         then="Exit codes: 0 printed, 1 the session has no answer, 2 session not found.",
     )
 )
-@_session_argument
+@_optional_session_argument
 @click.option("--start", type=WholeNumberType(1), metavar="N", help="Start at line N.")
 @click.option("--lines", "count", type=WholeNumberType(1), metavar="N", help="Print at most N lines.")
 @json_option
 @click.pass_context
 def output(ctx: click.Context, session: str, start: int | None, count: int | None, as_json: bool) -> None:
-    """Print only the latest answer of a session."""
+    """Print only the latest answer of a session.
+
+    Without ID it is the last session of this directory that no agent started.
+    """
     retinue = Retinue()
 
     async def print_output() -> int:

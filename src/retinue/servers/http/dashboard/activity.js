@@ -1,6 +1,6 @@
 // The activity: all runs, grouped by root conversation, newest first, updated live.
 
-import { html, useEffect, useRef, useState, Button, Empty, Failed, Icon } from "./ui.js";
+import { html, useEffect, useRef, useState, Button, Copy, Empty, Failed, Icon } from "./ui.js";
 import { get } from "./api.js";
 import { useCommands } from "./commands.js";
 import { createSignal, useSignal } from "./signal.js";
@@ -11,6 +11,7 @@ import { announcements, appendOlder, mergeRows } from "./store.js";
 import { openStream, retryUntilReachable } from "./stream.js";
 import { announce } from "./live-region.js";
 
+const FIRST_COMMAND = 'retinue run explorer "Where is the configuration read?"';
 const PAGE_SIZE = 30; // roots
 const ROOTS_PER_FRAME = 8; // roots added to the list per frame
 
@@ -158,7 +159,7 @@ function NoRuns({ isFiltered, onNew, onClear }) {
   return html`
     <${Empty} title="Nothing has run yet.">
       <p>Ask an agent something, here or in a terminal:</p>
-      <p><code>retinue run explorer "Where is the configuration read?"</code></p>
+      <p><code>${FIRST_COMMAND}</code> <${Copy} text=${() => FIRST_COMMAND} /></p>
       <${Button} kind="primary" icon="plus" onClick=${onNew}>New run<//>
     <//>
   `;
