@@ -572,35 +572,39 @@ def show(
         if events:
             async for stamped in _iter_events(retinue, summary.session, tail):
                 print_json_line(to_line(stamped))
-            return
-        report, transcript = await _load_report(retinue, summary.session), TextTranscript()
-        tree = await load_tree(retinue, summary)
-        if as_json:
-            lines = [
-                strip_control_characters(line)
-                async for stamped in _iter_events(retinue, summary.session, tail)
-                for line in transcript.render(stamped)
-            ]
-            print_json(
-                {
-                    "session": summary_json(summary),
-                    "tree": tree_json(tree, time.time()),
-                    "report": to_json(report),
-                    "transcript": lines,
-                }
-            )
-            return
-        parent = await retinue.session(summary.parent_run) if summary.parent_run else None
-        worktree = retinue.worktrees.find(summary.session)
-        print_lines([*render_facts(summary, parent, worktree), ""])
-        if len(tree) > 1:
-            print_lines(["=== Child runs ===", *render_tree(tree, time.time()), ""])
-        async for stamped in _iter_events(retinue, summary.session, tail):
-            print_lines(map(strip_control_characters, transcript.render(stamped)))
-        if report:
-            print_lines(["", "=== Last run: declared and actual ===", *render_report(report)])
+        else:
+            await _print_session(retinue, summary, tail, as_json=as_json)
 
     anyio.run(print_session)
+
+
+async def _print_session(retinue: Retinue, summary: SessionSummary, tail: int | None, *, as_json: bool) -> None:
+    report, transcript = await _load_report(retinue, summary.session), TextTranscript()
+    tree = await load_tree(retinue, summary)
+    if as_json:
+        lines = [
+            strip_control_characters(line)
+            async for stamped in _iter_events(retinue, summary.session, tail)
+            for line in transcript.render(stamped)
+        ]
+        print_json(
+            {
+                "session": summary_json(summary),
+                "tree": tree_json(tree, time.time()),
+                "report": to_json(report),
+                "transcript": lines,
+            }
+        )
+        return
+    parent = await retinue.session(summary.parent_run) if summary.parent_run else None
+    worktree = retinue.worktrees.find(summary.session)
+    print_lines([*render_facts(summary, parent, worktree), ""])
+    if len(tree) > 1:
+        print_lines(["=== Child runs ===", *render_tree(tree, time.time()), ""])
+    async for stamped in _iter_events(retinue, summary.session, tail):
+        print_lines(map(strip_control_characters, transcript.render(stamped)))
+    if report:
+        print_lines(["", "=== Last run: declared and actual ===", *render_report(report)])
 
 
 def _check_outputs(
