@@ -14,6 +14,7 @@ from tests.support.processes import assert_nothing_left_open, descriptors, read_
 
 from retinue.engines.process.child import STDERR_TAIL_BYTES, ChildExitedError, open_child
 from retinue.engines.process.command import ChildCommand, StdinMode
+from retinue.engines.process.pipes import SOCKET_BYTES
 from retinue.engines.process.supervisor import ContainmentKind, ProcessSupervisor
 from retinue.model.results import ProcessEnd, ProcessUsage
 from retinue.support.processes import CHILD_VARIABLE, INSTANCE_VARIABLE
@@ -146,11 +147,12 @@ async def test_private_streams_transfer_every_byte_and_end(anyio_backend):
 
 async def test_send_to_an_exited_child_with_private_streams_raises_child_exited_error():
     command = structs.replace(shell("read x; exec 0<&-; sleep 1000", stdin=StdinMode.PIPE), private_streams=True)
+    data = b"x\n" * (2 * SOCKET_BYTES)
     async with ProcessSupervisor() as supervisor, open_child(command, supervisor) as process:
         with pytest.raises(ChildExitedError):
-            await process.send(b"x\n" * 2**20)
+            await process.send(data)
         with pytest.raises(ChildExitedError):
-            await process.send(b"x\n" * 2**20)
+            await process.send(data)
 
 
 FORGE = "sh -c 'echo forged >/proc/$PPID/fd/1; echo more >>/proc/$PPID/fd/0'; echo true answer"

@@ -18,7 +18,7 @@ CHUNK_BYTES = 256 * 2**10
 """Bytes read at once, and the size of a pipe where it can be set: fewer iterations of the loop."""
 
 SOCKET_BYTES = 4 * 2**20
-"""Size asked for a socket; the kernel gives less."""
+"""Size asked for a socket; older kernels give less."""
 
 
 class OneShotEvent:

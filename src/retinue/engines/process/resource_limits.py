@@ -16,6 +16,7 @@ from __future__ import annotations
 # ruff: noqa: SIM105
 # contextlib is slow to import
 import os
+import resource  # here, not where it is used: that is in a fork, which would wait for it at each start
 import time
 
 TYPE_CHECKING = False
@@ -102,8 +103,6 @@ class Tags:
 
 def put_tag(tag: int) -> None:
     """Tag this process and all it will start. Where a finite limit is in force, nothing is tagged."""
-    import resource
-
     try:
         resource.setrlimit(RLIMIT_LOCKS, (tag, resource.getrlimit(RLIMIT_LOCKS)[1]))
     except (OSError, ValueError):
