@@ -141,7 +141,7 @@ def test_quiet_run_loads_only_what_it_uses(tmp_path):
         " 'retinue.agents.hooks', 'retinue.agents.mcp_config', 'retinue.agents.mcp_servers', 'retinue.agents.plugins',"
         " 'retinue.agents.skills', 'retinue.engines.hooks.command', 'retinue.mcp_client.client',"
         " 'retinue.model.hooks', 'retinue.model.mcp', 'retinue.runtime.gate', 'retinue.runtime.hooks',"
-        " 'retinue.runtime.mcp_servers');"
+        " 'retinue.runtime.agent_changes', 'retinue.runtime.mcp_servers', 'importlib.metadata');"
         "atexit.register(lambda: print([name for name in unused if name in sys.modules], file=sys.stderr));"
         "main(['run', 'explorer', 'Where is it?', '--engine', 'offline', '--quiet'])"
     )

@@ -37,7 +37,6 @@ from retinue.model.runs import Limits, Message, RunSpec, Secret, ToolFunction, T
 from retinue.model.sandbox import NO_SANDBOX, SandboxMechanism, SandboxMode, SandboxPolicy
 from retinue.model.tasks import AncestorTask, CallContext, FileSlice, Lineage, Mode, Plan, Task
 from retinue.prompts.compose import read_file_blocks, render_system_prompt
-from retinue.runtime.agent_changes import describe_changes
 from retinue.runtime.delegation import DelegationTools, child_context
 from retinue.runtime.file_changes import WRITING_TOOLS
 from retinue.runtime.isolation import SandboxPlanner, WorkFolder, bind_to_folder, plan_work_folder
@@ -482,6 +481,7 @@ class Planner:
 
             draft.resume_blocks = (await render_resume_context(self._store.events(previous.session)),)
             return
+        from retinue.runtime.agent_changes import describe_changes
         from retinue.sessions.messages import load_session
 
         draft.history, last = await load_session(self._store, previous.session)

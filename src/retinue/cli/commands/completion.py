@@ -6,7 +6,6 @@ Completion only reads: it recovers no interrupted run, so the next command can s
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 import click
@@ -42,9 +41,9 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(
-            f"The installed click {metadata.version('click')} cannot complete {shell}: upgrade it."
-        )
+        from importlib.metadata import version
+
+        raise click.UsageError(f"The installed click {version('click')} cannot complete {shell}: upgrade it.")
     script = kind(ctx.find_root().command, {}, "retinue", "_RETINUE_COMPLETE")
     # Not `source()`: for bash it starts a shell to ask for its version.
     print_lines([script.source_template % script.source_vars()])
