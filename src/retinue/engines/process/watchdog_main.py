@@ -190,6 +190,8 @@ class Watchdog:
             tag = self.tags.issue()
             if request["cgroup"] and request["limits"]:
                 write_limits(request["cgroup"], request["limits"])
+            if request["sandbox"] is not None:
+                load_sandbox()
             pid = fork_into(request["cgroup"])
             if pid == 0:
                 become_program(request, streams, writing, tag)
@@ -308,6 +310,14 @@ def reap_each(pids: set[int]) -> None:
 def read_request(file: int) -> Request:
     request: Request = marshal.loads(os.pread(file, os.fstat(file).st_size, 0))
     return request
+
+
+def load_sandbox() -> None:
+    """Load what confines a child, so that not each fork loads it."""
+    try:
+        __import__("landlock")
+    except (ImportError, OSError):
+        pass  # such as for want of descriptors: the fork tries again and reports it
 
 
 def fork_into(cgroup: str) -> int:
