@@ -41,7 +41,7 @@ HEAVY = {
     "pydantic_ai": {"engines.api.pydantic_models"},
     "yaml": {"agents.parse"},
     "psutil": {"engines.process.other_tree"},
-    "regex": {"engines.tools.grep", "output.schemas"},
+    "regex": {"engines.tools.grep", "output.schemas", "runtime.hooks"},
     "jsonschema": {"output.schemas"},
     "jsonschema_specifications": {"output.schemas"},
     "referencing": {"output.schemas"},

@@ -150,6 +150,34 @@ async def test_changed_file_of_a_hook_must_be_approved_again(project, name):
     assert result.failure.code is ErrorCode.AGENT_UNTRUSTED
 
 
+@pytest.mark.process
+async def test_command_finds_the_approved_script_below_a_hidden_folder(tmp_path):
+    project, foreign = tmp_path / ".work" / "project", tmp_path / "check.sh"
+    (project / ".claude/agents").mkdir(parents=True)
+    (project / ".git").mkdir()
+    hooks = "hooks:\n  PreToolUse:\n    - hooks: [{type: command, command: sh $CLAUDE_PROJECT_DIR/check.sh}]\n"
+    (project / ".claude/agents/guard.md").write_text(f"{HEAD}{hooks}---\nYou guard.\n")
+    (project / "check.sh").write_text("echo approved >> ran; exit 0\n")
+    foreign.write_text("echo foreign >> ran; exit 0\n")
+    async with open_project(project) as retinue:
+        retinue.trust.accept(retinue.roster().find_awaiting_trust("guard"))
+    assert (await run_guard(project)).failure is None
+    assert (project / "ran").read_text() == "approved\n"
+
+
+@pytest.mark.process
+async def test_hook_of_a_project_does_not_widen_the_sandbox_of_its_run(project):
+    secret = project.parent / "notes.txt"
+    secret.write_text("XYZZY")
+    hooks = f"hooks:\n  PreToolUse:\n    - hooks: [{{type: command, command: cat {secret} > seen; exit 0}}]\n"
+    (project / ".claude/agents/guard.md").write_text(f"{HEAD}{hooks}---\nYou guard.\n")
+    async with open_project(project, *SCRIPT) as retinue:
+        retinue.trust.accept(retinue.roster().find_awaiting_trust("guard"))
+        result = await retinue.run("guard", "Work.", allow_write=True, sandbox="workspace")
+    assert result.failure is None
+    assert (project / "seen").read_text() == ""
+
+
 async def test_summary_before_approval_shows_whole_commands(project):
     async with open_project(project) as retinue:
         agent = retinue.roster().find_awaiting_trust("guard")

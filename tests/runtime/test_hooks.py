@@ -163,11 +163,18 @@ async def test_hooks_see_only_the_tools_they_match(scratch_home):
     assert returned == [("made", False)]
 
 
+async def test_matcher_that_takes_too_long_matches(scratch_home):
+    agent = worker(before("exit 2", "(a|a)*[bc]"), tools=("read", "a" * 60))
+    script = (call("a" * 60, returns="called"), CALL, reply("Done."))
+    _, returned, _ = await play(scratch_home, agent, *script)
+    assert [is_error for _, is_error in returned] == [True, False]
+
+
 async def test_first_hook_that_denies_decides(scratch_home):
     mark = scratch_home / "mark"
     agent = worker(before("true"), before("exit 2"), before(f"touch {mark}"))
     _, returned, _ = await play(scratch_home, agent)
-    assert [is_error for _, is_error in returned] == [True]
+    assert [is_error for _, is_error in returned] == [True, False]
     assert not mark.exists()
 
 

@@ -100,4 +100,6 @@ class AgentProfile(AgentSettings, frozen=True, kw_only=True):
     """An agent as another agent may see it: no persona, no memory, no key."""
 
     layer: str = "program"
+    level: str | None = None
+    """The project directory it belongs to."""
     tools: ToolPolicy = ToolPolicy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -182,6 +183,7 @@ class RunHooks:
             sandbox=spec.sandbox,
             limits=process_limits(spec.limits),
             open_supervisor=self._open_supervisor,
+            shows_scripts=spec.agent.layer != SourceLayer.PROJECT,
         )
 
     def _redact(self, text: str) -> str:
@@ -195,19 +197,35 @@ class HookStoppedError(Exception):
     """A hook stops the run."""
 
 
+MATCH_TIMEOUT = 0.1
+"""Seconds of matching one name; a pattern such as `(a|a)*b` would take years."""
+_is_list_of_names = re.compile(r"[A-Za-z0-9_|]+").fullmatch
 _TEXTS = ("blocked", "context", "stopped", "fault")
 
 
 def _matches(hook: Hook, name: str) -> bool:
-    return not hook.matcher or re.fullmatch(hook.matcher, name) is not None
+    if not hook.matcher or hook.matcher == name:
+        return True
+    if _is_list_of_names(hook.matcher):
+        return name in hook.matcher.split("|")
+    return _matches_pattern(hook.matcher, name)
+
+
+@lru_cache(maxsize=1024)
+def _matches_pattern(pattern: str, name: str) -> bool:
+    """Return whether a pattern matches a name; if it cannot decide in time it does, so that no call passes unchecked."""
+    import regex
+
+    try:
+        return regex.fullmatch(pattern, name, timeout=MATCH_TIMEOUT) is not None
+    except (TimeoutError, regex.error):  # it was compiled by `re`, whose syntax differs a little
+        return True
 
 
 def _find_project(spec: RunSpec) -> str:
     """Return the folder of the project as the user approved its hooks: that of the agent's file, or the caller's."""
-    if spec.agent.layer == SourceLayer.PROJECT and spec.agent.source:
-        hidden = [folder for folder in Path(spec.agent.source).parents if folder.name.startswith(".")]
-        if hidden:
-            return str(hidden[-1].parent)
+    if spec.agent.layer == SourceLayer.PROJECT and spec.agent.level:
+        return spec.agent.level
     if spec.worktree:
         return str(Path(spec.worktree.repository, spec.worktree.folder))
     return spec.cwd

@@ -39,6 +39,8 @@ class HookPlace(Struct, frozen=True, kw_only=True):
     open_supervisor: OpenSupervisor
     sandbox: SandboxPolicy = NO_SANDBOX
     limits: Mapping[str, int] = {}
+    shows_scripts: bool = True
+    """Whether the sandbox shows the scripts that commands name: not to agents of a project, which only tighten it."""
 
 
 class HookOutcome(Struct, frozen=True, kw_only=True):
@@ -63,7 +65,8 @@ async def run_hook(hook: Hook, given: bytes, place: HookPlace) -> HookOutcome:
         stdin=StdinMode.PIPE,
         limits=place.limits,
     )
-    needs = SandboxNeeds(read=_list_scripts(hook, place)) if place.sandbox.is_on else None
+    is_shown = place.sandbox.is_on and place.shows_scripts
+    needs = SandboxNeeds(read=_list_scripts(hook, place)) if is_shown else None
     try:
         async with (
             open_sandbox(command, place.sandbox, needs) as sandboxed,
