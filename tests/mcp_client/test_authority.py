@@ -79,3 +79,18 @@ async def test_server_of_the_same_name_with_another_definition_is_not_the_parent
     other = {"docs": stdio_definition(env={"OTHER": "1"})}
     events = await run_lead(tmp_path, lead, Agent(name="worker", tools=("mcp__docs",), mcp_servers=other))
     assert found_by_worker(events) == []
+
+
+async def test_child_does_not_get_the_tools_that_the_definition_of_its_parent_leaves_out(tmp_path):
+    lead = Agent(
+        name="lead", tools=("Agent", "mcp__docs"), mcp_servers={"docs": stdio_definition(includeTools=["search"])}
+    )
+    worker = Agent(name="worker", tools=("mcp__docs",), mcp_servers=DOCS)
+    assert found_by_worker(await run_lead(tmp_path, lead, worker)) == []
+
+
+async def test_child_does_not_get_more_of_a_server_by_the_name_of_another(tmp_path):
+    servers = {"wide": stdio_definition(), "docs": stdio_definition(env={"OTHER": "1"})}
+    lead = Agent(name="lead", tools=("Agent", "mcp__wide__search", "mcp__docs"), mcp_servers=servers)
+    worker = Agent(name="worker", tools=("mcp__docs",), mcp_servers={"docs": servers["wide"]})
+    assert found_by_worker(await run_lead(tmp_path, lead, worker)) == []

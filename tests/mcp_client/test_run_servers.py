@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.support.mcp_servers import bad_definition, http_server, stdio_definition
+from tests.support.mcp_servers import bad_definition, compressing_server, http_server, stdio_definition
 from tests.support.retinue_factory import stage
 
 from retinue import Agent
@@ -153,6 +154,16 @@ async def test_huge_result_is_cut_and_one_beyond_every_limit_ends_its_server(tmp
     ]
 
 
+async def test_compressed_answer_is_refused_before_it_is_decoded(tmp_path):
+    with compressing_server(b'"' + b"x" * 100_000_000 + b'"') as url:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        result, _ = await run_agent(tmp_path, {"bad": {"url": url}}, call("mcp__bad__echo"))
+        after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    (notice,) = notices(result)
+    assert notice.endswith("left out: it compresses its answers ('gzip'), although it was asked not to.")
+    assert after - before < 50_000  # KiB
+
+
 async def test_call_without_an_answer_ends_at_its_timeout(tmp_path):
     servers = {"bad": bad_definition("silent", tool_timeout_sec=0.5)}
     _, (returned,) = await run_agent(tmp_path, servers, call("mcp__bad__echo"))
@@ -275,6 +286,14 @@ async def test_values_of_variables_reach_the_server_and_are_redacted(tmp_path):
     assert (secret in own, "outer-secret" in taken) == (False, False)
     assert (left, foreign) == ("fallback", "(not set)")
     assert secret not in repr(result)
+
+
+async def test_secret_on_stderr_of_a_server_is_masked_before_the_line_is_cut(tmp_path):
+    servers = {"bad": bad_definition("tells", env={"OWN": "hunter2-hunter2-hunter2"})}
+    result, (returned,) = await run_agent(tmp_path, servers, call("mcp__bad__echo"))
+    reason = f"its program ended with exit code 1 ({'x' * 185}[REDACTED])"
+    assert returned.text == f"The MCP server bad failed: {reason}. Work without it."
+    assert notices(result) == [f"The MCP server bad ended during the run: {reason}."]
 
 
 async def test_server_with_an_unset_variable_is_left_out_by_name(tmp_path):

@@ -204,7 +204,7 @@ async def open_http(
 
 
 class _ClientFactory:
-    """Makes HTTP clients that note failures and refuse endless JSON."""
+    """Makes HTTP clients that note failures, and refuse endless JSON and compressed answers of any size."""
 
     def __init__(self, failures: HttpFailures) -> None:
         self._failures = failures
@@ -215,11 +215,20 @@ class _ClientFactory:
         import httpx2
 
         return httpx2.AsyncClient(
-            headers=headers,
+            headers={**(headers or {}), "Accept-Encoding": "identity"},
             timeout=timeout or httpx2.Timeout(HTTP_TIMEOUT, read=None),
             auth=auth,
-            event_hooks={"response": [self._failures.note, _bound_json]},
+            event_hooks={"response": [self._failures.note, _refuse_compressed, _bound_json]},
         )
+
+
+async def _refuse_compressed(response: httpx2.Response) -> None:
+    """Refuse a body that could be thousands of times as large once it is decoded."""
+    import httpx2
+
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"", "identity"}:
+        raise httpx2.DecodingError(f"it compresses its answers ({encoding[:20]!a}), although it was asked not to")
 
 
 async def _bound_json(response: httpx2.Response) -> None:

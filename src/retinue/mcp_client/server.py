@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -153,7 +154,7 @@ class RunningServer:
             group.start_soon(close_when_stopping)
             end = await child.wait()
             if not self._stopping.is_set():
-                self._end(f"its program {end.describe()}{_quote_stderr(child)}")
+                self._end(f"its program {end.describe()}{self._quote_stderr(child)}")
             group.cancel_scope.cancel()
 
     @asynccontextmanager
@@ -165,7 +166,7 @@ class RunningServer:
             return
         from retinue.engines.process.child import open_child
         from retinue.engines.process.command import ChildCommand, StdinMode
-        from retinue.engines.sandbox.access import find_installation
+        from retinue.engines.sandbox.access import find_installation, list_private
         from retinue.engines.sandbox.launch import SandboxNeeds, open_sandbox
 
         place, server = self._place, self.server
@@ -173,13 +174,18 @@ class RunningServer:
         environ = {**place.environ, **own}
         command = ChildCommand(
             argv=(server.command, *server.args),
-            cwd=server.cwd or place.cwd,
+            cwd=str(Path(place.cwd, server.cwd)),
             environ=environ,
             stdin=StdinMode.PIPE,
             private_streams=True,
             limits=place.limits,
         )
-        needs = SandboxNeeds(read=find_installation(server.command, environ.get("PATH", "")))
+        private = list_private(place.sandbox, place.cwd, place.environ)
+        needs = SandboxNeeds(
+            read=find_installation(server.command, environ.get("PATH", ""), private),
+            cwd=place.cwd,
+            environ=place.environ,
+        )
         async with (
             open_sandbox(command, place.sandbox, needs) as sandboxed,
             open_child(sandboxed.command, await place.open_supervisor(), grace=STOP_GRACE) as child,
@@ -272,7 +278,7 @@ class RunningServer:
         """Return the error of a program that ended before it had listed its tools; else that of its answer."""
         with anyio.move_on_after(EXIT_GRACE):
             end = await child.wait()
-            return _FailedServerError(f"its program {end.describe()}{_quote_stderr(child)}")
+            return _FailedServerError(f"its program {end.describe()}{self._quote_stderr(child)}")
         return _FailedServerError(self._explain(error))
 
     def _explain(self, error: BaseException) -> str:
@@ -287,6 +293,11 @@ class RunningServer:
         text = error.failure.message if isinstance(error, EngineError) else str(error) or type(error).__name__
         return to_one_line(self._place.redact(text), MAX_REASON_CHARS).rstrip(".")
 
+    def _quote_stderr(self, child: ChildProcess) -> str:
+        """Return the last line of what a program wrote to stderr: cut after its secrets are masked."""
+        lines = self._place.redact(child.stderr_tail.decode("utf-8", "replace")).strip().splitlines()
+        return f" ({to_one_line(lines[-1], MAX_STDERR_CHARS)})" if lines else ""
+
 
 class _FailedServerError(Exception):
     """A server cannot be used; the message has the reason."""
@@ -296,9 +307,3 @@ def _make_failures() -> HttpFailures:
     from retinue.mcp_client.sdk import HttpFailures
 
     return HttpFailures()
-
-
-def _quote_stderr(child: ChildProcess) -> str:
-    """Return the last line of what a program wrote to stderr."""
-    lines = child.stderr_tail.decode("utf-8", "replace").strip().splitlines()
-    return f" ({to_one_line(lines[-1], MAX_STDERR_CHARS)})" if lines else ""

@@ -57,12 +57,16 @@ class McpServer(Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """A digest of what is started, which identifies the server for the runs below one that has it."""
+        """A digest of its definition, which identifies the server for the runs below one that has it.
+
+        It covers the name and the allowed tools: the rules of a run are about the tools of this server by this name.
+        """
         from hashlib import sha256
 
         hidden = [(name, secret.reveal()) for name, secret in (*self.environment, *self.headers)]
         started = (self.transport, self.command, self.args, self.cwd, self.url, hidden)
-        return sha256(repr(started).encode("utf-8", "surrogatepass")).hexdigest()
+        allowed = (self.label, self.only_tools, self.excluded_tools)
+        return sha256(repr((*started, *allowed)).encode("utf-8", "surrogatepass")).hexdigest()
 
     def offers(self, tool: str) -> bool:
         """Return whether its definition allows a tool, by the server's own name."""

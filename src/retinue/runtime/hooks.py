@@ -213,7 +213,7 @@ def _matches(hook: Hook, name: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _matches_pattern(pattern: str, name: str) -> bool:
-    """Return whether a pattern matches a name; if it cannot decide in time it does, so that no call passes unchecked."""
+    """Return whether a pattern matches a name; if it takes too long it does, so that no call passes unchecked."""
     import regex
 
     try:

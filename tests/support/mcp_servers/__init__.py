@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +42,31 @@ def http_server(transport: str = "streamable-http", token: str = "") -> Iterator
             yield f"{found[0]}/{'sse' if transport == 'sse' else 'mcp'}"
         finally:
             process.kill()
+
+
+@contextmanager
+def compressing_server(body: bytes) -> Iterator[str]:
+    """Answer every request with this body, compressed, and yield the address."""
+    compressed = gzip.compress(body)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Encoding", "gzip")
+            self.send_header("Content-Length", str(len(compressed)))
+            self.end_headers()
+            self.wfile.write(compressed)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/mcp"
+        finally:
+            server.shutdown()
+            thread.join()

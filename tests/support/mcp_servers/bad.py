@@ -94,6 +94,8 @@ def call_tool(fault: str) -> Any:
             return {"content": [{"type": "text", "text": f"{os.getpid()} {child.pid}"}]}
         case "silent":
             time.sleep(3600)
+        case "tells":
+            sys.exit("x" * 185 + os.environ["OWN"])
     return {"content": [{"type": "text", "text": "echo"}]}
 
 

@@ -81,7 +81,7 @@ def compute_access(
     readable = [*read, repository, *_existing(RESOLVER_PATHS)]
     if not policy.repository_only:
         readable += policy.read
-        readable += _find_program_prefixes(environ.get("PATH", ""), (home, folder, *hidden))
+        readable += _find_program_prefixes(environ.get("PATH", ""), list_private(policy, folder, environ))
     git = find_git_folders(repository)
     writable = [*write, *policy.write, *([folder] if policy.writes_cwd else [])]
     if policy.writes_cwd and not policy.is_strict and git.is_linked:
@@ -264,16 +264,25 @@ def _holds_any(folder: str, paths: Iterable[str]) -> bool:
 
 
 @lru_cache(maxsize=16)
-def find_installation(program: str, search_path: str = "") -> tuple[str, ...]:
-    """Return the folders of a program and, for a script, of its interpreter. Cached: every run needs them."""
+def find_installation(program: str, search_path: str = "", private: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the folders of a program and, for a script, of its interpreter. Cached: every run needs them.
+
+    Of a folder that holds a private one, only the program.
+    """
     import shutil
 
     found = shutil.which(program, path=search_path or None) or program
     real = os.path.realpath(found)
-    paths = [_installation_root(real)]
+    programs = [real]
     if not _is_binary(real) and (node := shutil.which("node", path=search_path or None)):
-        paths.append(_installation_root(os.path.realpath(node)))
-    return tuple(paths)
+        programs.append(os.path.realpath(node))
+    roots = [(_installation_root(path), path) for path in programs]
+    return tuple(path if _holds_any(root, private) else root for root, path in roots)
+
+
+def list_private(policy: SandboxPolicy, cwd: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the folders that no installation of a program holds: the home, the run's, keys and logins."""
+    return os.path.realpath(home_folder(environ)), os.path.realpath(cwd), *policy.hidden
 
 
 def _installation_root(program: str) -> str:

@@ -53,6 +53,10 @@ class SandboxNeeds(Struct, frozen=True, kw_only=True):
     """Hosts of its provider, as patterns."""
     temporary: tuple[str, ...] = ()
     """Folders whose files are copied into its temporary folder, such as caches that it must be able to write."""
+    cwd: str = ""
+    """The directory of its run, if it starts in another."""
+    environ: Mapping[str, str] | None = None
+    """The variables of its run, if it has others: only those of the run say where installations are."""
 
 
 class SandboxedCommand(Struct, frozen=True):
@@ -119,7 +123,13 @@ def _compute_access(command: ChildCommand, policy: SandboxPolicy, needs: Sandbox
         EngineError: they cannot be enforced here.
     """
     try:
-        access = compute_access(policy, command.cwd, command.environ, read=needs.read, write=needs.write)
+        access = compute_access(
+            policy,
+            needs.cwd or command.cwd,
+            command.environ if needs.environ is None else needs.environ,
+            read=needs.read,
+            write=needs.write,
+        )
     except SandboxAccessError as error:
         raise EngineError(unavailable_failure(policy.mode, str(error))) from error
     if access.hidden and policy.report.mechanism is SandboxMechanism.LANDLOCK:
