@@ -166,6 +166,27 @@ async def test_command_finds_the_approved_script_below_a_hidden_folder(tmp_path)
 
 
 @pytest.mark.process
+async def test_hook_in_the_directory_of_a_task_must_be_approved_there(project):
+    hooks = "hooks:\n  SubagentStart:\n    - hooks: [{type: command, command: sh ./check.sh}]\n"
+    (project / ".claude/agents/guard.md").write_text(f"{HEAD}{hooks}---\nYou guard.\n")
+    (project / "check.sh").write_text("exit 0\n")
+    (project / "scripts/check.sh").write_text("touch executed\n")
+    async with open_project(project, *SCRIPT) as retinue:
+        retinue.trust.accept(retinue.roster().find_awaiting_trust("guard"))
+        here, there = [
+            await retinue.run("guard", "Work.", allow_write=True, cwd=folder)
+            for folder in (project, project / "scripts")
+        ]
+    assert here.failure is None
+    assert there.failure is not None
+    assert (there.failure.code, there.failure.detail["file"]) == (
+        ErrorCode.AGENT_UNTRUSTED,
+        f"{project}/scripts/check.sh",
+    )
+    assert not (project / "scripts/executed").exists()
+
+
+@pytest.mark.process
 async def test_hook_of_a_project_does_not_widen_the_sandbox_of_its_run(project):
     secret = project.parent / "notes.txt"
     secret.write_text("XYZZY")

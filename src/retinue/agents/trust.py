@@ -19,6 +19,7 @@ from msgspec import Struct, field
 
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.parse import AgentFileError, read_bytes
+from retinue.model.errors import ErrorCode, Failure
 from retinue.support.safe_files import write_private_file
 
 VERSION = 1
@@ -202,6 +203,27 @@ def names_files(agent: Agent) -> bool:
     named = agent.extensions or agent.load_skills or agent.suggested_skills or agent.extra_args or agent.hooks
     has_servers = agent.servers_of_tools or any(server.is_reference for server in agent.parsed_servers)
     return agent.layer is SourceLayer.PROJECT and bool(named or has_servers)
+
+
+def find_unapproved_script(agent: Agent, cwd: str) -> Failure | None:
+    """Return why a project's agent cannot run in a directory where its hooks would execute other files.
+
+    Their commands may name files relative to the directory of the run; those of another one were approved.
+    """
+    if agent.layer is not SourceLayer.PROJECT or not agent.hooks:
+        return None
+    from retinue.agents.hooks import list_command_files
+
+    files = list_command_files(agent.hooks, (Path(cwd).resolve(),))
+    file = next((file for file in files if file not in agent.named_files), None)
+    if file is None:
+        return None
+    message = (
+        f'The hooks of agent "{agent.name}" would execute {file}, which you have not approved. Nothing was started. '
+        f"Run it in the directory in which you approved it, or write $CLAUDE_PROJECT_DIR before the file in "
+        f"{agent.source}."
+    )
+    return Failure(ErrorCode.AGENT_UNTRUSTED, message, detail={"agent": agent.name, "file": file})
 
 
 _PRIVILEGED_FIELDS = (

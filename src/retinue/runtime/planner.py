@@ -311,6 +311,7 @@ class Planner:
             skills=skills,
         )
         refusal = find_uncallable(call, task.agent, agent_set.resolve_name) or find_unknown_restriction(found)
+        refusal = refusal or _find_unapproved_script(found, cwd, admitted)
         failure = refusal or await self._complete_draft(draft, admitted, agent_set) or problem
         spec = _build_spec(draft, admitted)
         max_child_depth = _max_child_depth(agent, admitted)
@@ -571,6 +572,15 @@ def _render_skills(draft: _TaskDraft, admitted: AdmittedCall) -> str | Failure:
     return draft.skills.render_for_agent(
         draft.agent, cwd, grant=draft.grant, project_agents=admitted.settings.project_agents
     )
+
+
+def _find_unapproved_script(found: Agent | Failure, cwd: str, admitted: AdmittedCall) -> Failure | None:
+    """Return why an agent cannot run in the directory of its task, which is not that of the call."""
+    if isinstance(found, Failure) or not found.hooks or admitted.settings.project_agents != "ask":
+        return None
+    from retinue.agents.trust import find_unapproved_script
+
+    return find_unapproved_script(found, cwd)
 
 
 def _has_gate(draft: _TaskDraft) -> bool:
