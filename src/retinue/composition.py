@@ -183,9 +183,7 @@ def _describe_api(environ: Mapping[str, str], configured: Mapping[str, ProviderS
         not_configured_reason=lambda: providers.not_configured_reason(environ, servers),
         provider_variables=lambda models, provider: providers.provider_variables(models, provider, environ, servers),
         configured_variables=lambda: providers.configured_variables(environ, servers),
-        has_model=lambda model, provider, variables: (
-            providers.find_model_problem(model, provider, variables, servers) is None
-        ),
+        has_model=lambda model, provider, variables: providers.has_model(model, provider, variables, servers),
         find_model_problem=lambda model, provider, variables: providers.find_model_problem(
             model, provider, variables, servers
         ),

@@ -151,6 +151,15 @@ def test_check_reports_problems_of_agent_files(cli, project):
     assert cli("agents", "check", "missing.md").exit_code == 2
 
 
+def test_check_reports_restrictions_that_refuse_runs(cli, place):
+    (place / "kept.md").write_text("---\nname: kept\npermission: {bash: {x: deny}}\ntone: kind\n---\nx\n")
+    found = cli("agents", "check", str(place / "kept.md")).stdout
+    assert [line.rpartition(".md: ")[2] for line in found.splitlines()] == [
+        "permission: cannot be enforced, runs are refused",
+        "unknown key 'tone'; ignored",
+    ]
+
+
 def test_check_reports_contradictory_tool_lists(cli, place):
     (place / "both.md").write_text("---\nname: both\ntools: read\ndenied_tools: bash\n---\nx\n")
     result = cli("agents", "check", "both.md")

@@ -83,7 +83,7 @@ def test_install_as_json_has_the_change_and_the_backup(cli, config):
         "changed": True,
         "backup": f"{config}.before-retinue",
     }
-    assert len(change) == 2
+    assert [line.partition("{")[0] for line in change] == ['+…, "retinue": ']
     command, *arguments = own_command()
     assert json.loads(config.read_text())["mcpServers"]["retinue"] == {
         "type": "stdio",
@@ -93,6 +93,18 @@ def test_install_as_json_has_the_change_and_the_backup(cli, config):
     }
     assert SECRET in config.read_text()
     assert SECRET not in done.output, "what stands beside our entry is nobody's business"
+
+
+@pytest.mark.parametrize(
+    "text", ["{%s}\n", '{\n  "theme": "dark",\n  %s\n}\n'], ids=["all in one line", "the servers in one line"]
+)
+def test_install_shows_only_its_part_of_a_line(cli, config, text):
+    config.write_text(text % f'"mcpServers": {{"docs": {{"command": "docs", "env": {{"TOKEN": "{SECRET}"}}}}}}')
+    installed, removed = cli("install", "claude", "--yes"), cli("uninstall", "claude", "--dry-run")
+    for shown, sign in ((installed, "+"), (removed, "-")):
+        change = [line for line in shown.stderr.splitlines() if line.startswith(("+", "-"))]
+        assert [line.partition("{")[0] for line in change] == [f'{sign}…, "retinue": ']
+        assert SECRET not in shown.output
 
 
 def test_unreadable_configuration_is_unchanged_and_the_entry_is_printed(cli, config):

@@ -40,11 +40,17 @@ class ConfigChange(Struct, frozen=True, kw_only=True):
         return self.before != self.after
 
     def diff_lines(self) -> Iterator[str]:
-        """Return the removed lines with a minus and the added lines with a plus."""
+        """Return the removed lines with a minus and the added lines with a plus.
+
+        If one line changes, only the changed part is returned: the rest is of other programs, maybe with secrets.
+        """
         old, new = (self.before or "").splitlines(), (self.after or "").splitlines()
-        return (
+        diff = [
             line for line in unified_diff(old, new, n=0, lineterm="") if not line.startswith(("---", "+++", "@@"))
-        )
+        ]
+        if [line[0] for line in diff] == ["-", "+"]:
+            diff = [*_changed_parts(diff[0][1:], diff[1][1:])]
+        return iter(diff)
 
 
 def plan_install(file: Path, editor: ConfigEditor, entry: ConfigEntry) -> ConfigChange:
@@ -130,6 +136,20 @@ def read_text(file: Path) -> str | None:
         raise UnsupportedConfigError("the file is not valid UTF-8") from error
     except OSError as error:
         raise UnsupportedConfigError(f"the file cannot be read: {error.strerror}") from error
+
+
+def _changed_parts(old: str, new: str) -> Iterator[str]:
+    """Yield what only one of two lines has between their common start and end."""
+    start = _count_common(old, new)
+    end = _count_common(old[start:][::-1], new[start:][::-1])
+    for sign, line in (("-", old), ("+", new)):
+        if part := line[start : len(line) - end]:
+            yield f"{sign}{'…' * bool(start)}{part}{'…' * bool(end)}"
+
+
+def _count_common(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their start."""
+    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _backup_path(file: Path) -> Path:

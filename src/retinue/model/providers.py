@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
@@ -59,6 +59,15 @@ THINKING_LEVELS = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 CLAUDE_ALIASES = ("sonnet", "opus", "haiku")
 """Names that Claude Code's agent files use for Anthropic's models."""
 MAX_MODEL_CHARS = 200
+MODEL_FAMILIES: Mapping[str, tuple[str, ...]] = {
+    r"(?:claude|sonnet|opus|haiku)\b.*": ("anthropic",),
+    r"(?:gpt|chatgpt|codex|o\d)\b.*": ("openai", "openai-codex", "github-copilot"),
+    r"gemini\b.*": ("google", "google-vertex"),
+    r"grok\b.*": ("xai",),
+    r"deepseek\b.*": ("deepseek",),
+    r"(?:mistral|codestral|devstral|magistral)\b.*": ("mistral",),
+}
+"""Models by the start of their names, and the providers that have them."""
 
 _SEPARATOR = re.compile("[/:]")
 _THINKING_SUFFIX = re.compile(f":(?:{'|'.join(THINKING_LEVELS)})$")
@@ -79,6 +88,12 @@ def strip_provider(provider: str | None, model: str) -> str:
     start, rest = model[: len(provider)], model[len(provider) :]
     is_joined = start.casefold() == provider.casefold() and rest[:1] in {"/", ":"} and len(rest) > 1
     return rest[1:] if is_joined else model
+
+
+def find_family(model: str) -> tuple[str, ...]:
+    """Return the providers that have the models with such a name; empty if the name does not tell."""
+    families = (names for start, names in MODEL_FAMILIES.items() if re.fullmatch(start, model, re.IGNORECASE))
+    return next(families, ())
 
 
 def same_model(one: str | None, other: str | None) -> bool:

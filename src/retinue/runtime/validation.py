@@ -33,11 +33,16 @@ RESTRICTIVE_KEY = re.compile(
 """Keys of agent files that look like restrictions. One that is not known is never dropped silently."""
 
 
+def list_unknown_restrictions(agent: Agent) -> list[str]:
+    """Return the keys of an agent's file that look like restrictions, and that nothing enforces."""
+    return [key for key in agent.unknown if RESTRICTIVE_KEY.fullmatch(key)]
+
+
 def find_unknown_restriction(agent: Agent | Failure) -> Failure | None:
     """Return why an agent cannot run whose file restricts it by keys that nothing enforces; None if it can."""
     if isinstance(agent, Failure):
         return None
-    keys = [key for key in agent.unknown if RESTRICTIVE_KEY.fullmatch(key)]
+    keys = list_unknown_restrictions(agent)
     if not keys:
         return None
     message = (

@@ -14,6 +14,7 @@ from retinue.engines.api.providers import (
     choose_model,
     configure_providers,
     describe_default,
+    has_model,
     list_providers,
     not_configured_reason,
     provider_variables,
@@ -62,6 +63,26 @@ def test_model_may_name_its_provider(model, provider, chosen):
     environ = {**OPENAI, **ANTHROPIC, "GEMINI_API_KEY": "g", "OLLAMA_HOST": "localhost"}
     choice = choose_model(model, provider, environ)
     assert (choice.provider.name, choice.model, choice.notice) == (*chosen, None)
+
+
+@pytest.mark.parametrize(
+    ("model", "environ", "expected"),
+    [
+        ("gemini-3-pro", OPENAI, False),
+        ("claude-sonnet-4-6", OPENAI, False),
+        ("sonnet", OPENAI, False),
+        ("fast", OPENAI, False),
+        ("gpt-5.4", OPENAI, True),
+        ("gpt-5.4", ANTHROPIC, False),
+        ("sonnet", ANTHROPIC, True),
+        ("anthropic/claude-sonnet-4", OPENAI, False),
+        ("gemini-3-pro", {**OPENAI, "OPENAI_BASE_URL": "http://127.0.0.1:4000/v1"}, True),
+        ("llama-3.3-70b-versatile", {"GROQ_API_KEY": "g"}, True),
+        ("gemini-3-pro", {"GROQ_API_KEY": "g"}, False),
+    ],
+)
+def test_default_provider_has_the_models_of_its_family_and_a_gateway_has_any(model, environ, expected):
+    assert has_model(model, None, environ) is expected
 
 
 def test_alias_of_claude_files_without_anthropic_uses_the_default_with_a_notice():

@@ -40,6 +40,7 @@ from retinue.client import Retinue
 from retinue.config.directories import config_folder, find_project_levels
 from retinue.model.errors import ErrorCode, Failure
 from retinue.output.untrusted_text import strip_control_characters, to_one_line
+from retinue.runtime.validation import list_unknown_restrictions
 from retinue.support.formatting import pluralize, suggest_spelling
 
 STATUS_LABELS = {
@@ -101,7 +102,14 @@ def _list_diagnostics(agent: Agent, retinue: Retinue) -> Iterator[Diagnostic]:
         for server in retinue.find_servers(agent)
         if server.problem
     )
-    yield from (Diagnostic(place, f"unknown key {key!r}; ignored") for key in agent.unknown)
+    refused = list_unknown_restrictions(agent)
+    yield from (
+        Diagnostic(
+            place,
+            f"{key}: cannot be enforced, runs are refused" if key in refused else f"unknown key {key!r}; ignored",
+        )
+        for key in agent.unknown
+    )
     if contradiction := find_conflict(agent.to_profile()):
         yield Diagnostic(place, contradiction.message)
 

@@ -18,7 +18,14 @@ from retinue.engines.api.extra_providers import (
 from retinue.engines.api.wire import Wire
 from retinue.engines.base import EngineCapabilities, EngineError
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.providers import CLAUDE_ALIASES, KnownModel, ProviderSettings, ProviderStatus
+from retinue.model.providers import (
+    CLAUDE_ALIASES,
+    MODEL_FAMILIES,
+    KnownModel,
+    ProviderSettings,
+    ProviderStatus,
+    find_family,
+)
 from retinue.model.runs import Secret
 
 AGENT_KEY = "RETINUE_AGENT_API_KEY"
@@ -391,6 +398,30 @@ def find_model_problem(
     except EngineError as error:
         return error.failure
     return None
+
+
+def has_model(
+    model: str, provider: str | None, environ: Mapping[str, str], providers: Mapping[str, Provider] = PROVIDERS
+) -> bool:
+    """Return whether a run can have a model that it does not depend on.
+
+    A name without a provider is sent to the default one. That has it if it serves models of such names, or if it may
+    serve any: the user's own address, and providers of other companies' models.
+    """
+    if find_model_problem(model, provider, environ, providers):
+        return False
+    named, _ = _split_model(model, provider, providers)
+    default = _find_default(environ, providers)
+    if named or default is None or default.endpoint_url(environ) != _own_url(default):
+        return True
+    if family := find_family(model):
+        return default.name in family
+    return not any(default.name in names for names in MODEL_FAMILIES.values())
+
+
+def _own_url(provider: Provider) -> str | None:
+    known = PROVIDERS.get(provider.name)
+    return known.base_url if known else None
 
 
 def _describe_default_model(provider: Provider, model: str | None) -> KnownModel | None:

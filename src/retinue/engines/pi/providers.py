@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from retinue.config.directories import pi_folder
 from retinue.engines.pi.provider_hosts import list_hosts
+from retinue.model.providers import find_family
 from retinue.support.cache import compile_pattern
 from retinue.support.safe_files import FileTooLargeError, read_regular_file
 
@@ -143,24 +144,12 @@ def provider_variables(
     return frozenset(name for model in models for name in _variables(model, provider, configuration))
 
 
-MODEL_FAMILIES: Mapping[str, tuple[str, ...]] = {
-    r"(?:claude|sonnet|opus|haiku)\b.*": ("anthropic",),
-    r"(?:gpt|chatgpt|codex|o\d)\b.*": ("openai", "openai-codex", "github-copilot"),
-    r"gemini\b.*": ("google", "google-vertex"),
-    r"grok\b.*": ("xai",),
-    r"deepseek\b.*": ("deepseek",),
-    r"(?:mistral|codestral|devstral|magistral)\b.*": ("mistral",),
-}
-"""Models by the start of their names, and the providers that have them."""
-
-
 def has_model(model: str, provider: str | None, environ: Mapping[str, str]) -> bool:
     """Return whether a provider of the model is configured."""
     configuration = PiConfiguration(environ)
     named = [provider] if provider else configuration.providers_named_by(model)
     if not named:
-        families = (names for start, names in MODEL_FAMILIES.items() if re.fullmatch(start, model, re.IGNORECASE))
-        named = [*next(families, ())]
+        named = [*find_family(model)]
     return any(map(configuration.is_configured, named))
 
 
