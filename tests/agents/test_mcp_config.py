@@ -96,3 +96,29 @@ def test_approval_covers_the_project_file_that_defines_a_server(home, project, t
     assert isinstance(registry.for_directory(project).find("librarian"), Agent)
     write_servers(project / ".mcp.json", docs="other")
     assert isinstance(registry.for_directory(project).find("librarian"), Failure)
+
+
+@pytest.mark.parametrize("defined_in", [".mcp.json", "the agent's file"])
+def test_approval_covers_the_script_of_a_server_but_not_its_data(home, project, tmp_path, defined_in):
+    (project / ".claude/agents").mkdir(parents=True)
+    definition = {"command": "python3", "args": ["tools/server.py", "--index", "data.json"]}
+    inline = f"mcpServers: {json.dumps([{'docs': definition}])}\n"
+    is_inline = defined_in != ".mcp.json"
+    header = AGENT.replace("mcpServers: [docs]\n", inline) if is_inline else AGENT
+    (project / ".claude/agents/librarian.md").write_text(header)
+    if not is_inline:
+        (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"docs": definition}}))
+    (project / "tools").mkdir()
+    script, data = project / "tools/server.py", project / "data.json"
+    script.write_text("one")
+    data.write_text("{}")
+    trust = TrustStore(tmp_path / "state" / "trust.json")
+    registry = AgentRegistry(SearchPaths({"HOME": str(home)}), trust)
+    waiting = registry.for_directory(project).find_awaiting_trust("librarian")
+    assert waiting is not None
+    assert waiting.named_files == (*([] if is_inline else [str(project / ".mcp.json")]), str(script))
+    trust.accept(waiting)
+    data.write_text("[]")
+    assert isinstance(registry.for_directory(project).find("librarian"), Agent)
+    script.write_text("two")
+    assert isinstance(registry.for_directory(project).find("librarian"), Failure)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import structs
 
 from retinue.agents.agent import Agent, SourceLayer
-from retinue.agents.mcp_servers import expand_server, parse_server
+from retinue.agents.mcp_servers import expand_server, list_script_files, parse_server
 from retinue.config.directories import claude_folder, config_folder, find_project_levels, home_folder, pi_folder
 from retinue.model.mcp import McpServer
 from retinue.model.tool_names import split_mcp_name
@@ -69,9 +69,11 @@ class ServerFinder:
         )
 
     def find_project_files(self, agent: Agent) -> Iterator[str]:
-        """Yield the files of the project that define servers of an agent: accepting the agent covers them."""
-        sources = dict.fromkeys(server.source for server in self._find_definitions(agent) if server.source)
+        """Yield the files of the project that define or are servers of an agent: accepting the agent covers them."""
+        servers = self._find_definitions(agent)
+        sources = dict.fromkeys(server.source for server in servers if server.source)
         yield from (source for source in sources if any(Path(source).is_relative_to(one) for one in self._levels))
+        yield from list_script_files((expand_server(one, self._environ) for one in servers), self._levels)
 
     def _find_definitions(self, agent: Agent) -> list[McpServer]:
         found = [self._resolve(server, agent) for server in agent.parsed_servers]

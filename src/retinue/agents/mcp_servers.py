@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -13,6 +15,8 @@ from retinue.model.mcp import RESERVED_LABELS, McpServer, NamedSecrets, ServerTr
 from retinue.model.runs import Secret
 from retinue.model.tool_names import make_label
 from retinue.output.redaction.redactor import find_secrets
+
+SCRIPT_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".sh", ".bash", ".rb", ".pl", ".php", ".lua", ".jar")
 
 MAX_SERVERS = 32
 """Servers of one agent; the others are left out and reported."""
@@ -281,3 +285,18 @@ def list_secret_values(server: McpServer) -> Iterator[str]:
         yield from value.split(" ", 1)[1:]  # `Bearer …`
     # The value of any variable may be a secret, unless it is a path, a number or a word.
     yield from find_secrets({f"{name}_SECRET": secret.reveal() for name, secret in server.environment})
+
+
+def list_script_files(servers: Iterable[McpServer], folders: Sequence[Path]) -> tuple[str, ...]:
+    """Return the existing programs and scripts in any of the folders that the servers would execute from there."""
+    found = (path for server in servers for folder in folders for path in _list_scripts(server, folder))
+    return tuple(dict.fromkeys(found))
+
+
+def _list_scripts(server: McpServer, folder: Path) -> Iterator[str]:
+    for word in (server.command, *server.args):
+        path = os.path.normpath(os.path.join(folder, server.cwd, word)) if word and "\0" not in word else ""  # noqa: PTH118
+        # Other files that it names are its data, which may change with each run.
+        is_code = path.endswith(SCRIPT_SUFFIXES) or os.access(path, os.X_OK)
+        if is_code and Path(path).is_relative_to(folder) and os.path.isfile(path):  # noqa: PTH113
+            yield path

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.parse import AgentFileError, read_bytes
 from retinue.model.errors import ErrorCode, Failure
+from retinue.model.mcp import McpServer
 from retinue.support.safe_files import write_private_file
 
 VERSION = 1
@@ -201,27 +202,28 @@ def is_read_only(agent: Agent) -> bool:
 def names_files(agent: Agent) -> bool:
     """Return whether an agent of a project may name files of it, which an acceptance must cover."""
     named = agent.extensions or agent.load_skills or agent.suggested_skills or agent.extra_args or agent.hooks
-    has_servers = agent.servers_of_tools or any(server.is_reference for server in agent.parsed_servers)
-    return agent.layer is SourceLayer.PROJECT and bool(named or has_servers)
+    return agent.layer is SourceLayer.PROJECT and bool(named or agent.has_servers)
 
 
-def find_unapproved_script(agent: Agent, cwd: str) -> Failure | None:
-    """Return why a project's agent cannot run in a directory where its hooks would execute other files.
+def find_unapproved_script(agent: Agent, cwd: str, servers: Sequence[McpServer] = ()) -> Failure | None:
+    """Return why a project's agent cannot run in a directory where its hooks or servers would execute other files.
 
     Their commands may name files relative to the directory of the run; those of another one were approved.
     """
-    if agent.layer is not SourceLayer.PROJECT or not agent.hooks:
+    if agent.layer is not SourceLayer.PROJECT or not (agent.hooks or servers):
         return None
     from retinue.agents.hooks import list_command_files
+    from retinue.agents.mcp_servers import list_script_files
 
-    files = list_command_files(agent.hooks, (Path(cwd).resolve(),))
+    folders = (Path(cwd).resolve(),)
+    files = (*list_command_files(agent.hooks, folders), *list_script_files(servers, folders))
     file = next((file for file in files if file not in agent.named_files), None)
     if file is None:
         return None
     message = (
-        f'The hooks of agent "{agent.name}" would execute {file}, which you have not approved. Nothing was started. '
-        f"Run it in the directory in which you approved it, or write $CLAUDE_PROJECT_DIR before the file in "
-        f"{agent.source}."
+        f'Agent "{agent.name}" would execute {file} as a hook or MCP server, which you have not approved. Nothing '
+        f"was started. Run it in the directory in which you approved it, or write $CLAUDE_PROJECT_DIR before the file "
+        f"of a hook in {agent.source}."
     )
     return Failure(ErrorCode.AGENT_UNTRUSTED, message, detail={"agent": agent.name, "file": file})
 

@@ -414,7 +414,7 @@ class Planner:
             return grant
         draft.servers, notices = choose_servers(servers, grant)
         draft.notices = (*draft.notices, *notices)
-        return grant
+        return _find_unapproved_script(found, draft.cwd, admitted, draft.servers) or grant
 
     def _compute_grant(
         self,
@@ -574,13 +574,15 @@ def _render_skills(draft: _TaskDraft, admitted: AdmittedCall) -> str | Failure:
     )
 
 
-def _find_unapproved_script(found: Agent | Failure, cwd: str, admitted: AdmittedCall) -> Failure | None:
+def _find_unapproved_script(
+    found: Agent | Failure, cwd: str, admitted: AdmittedCall, servers: Sequence[McpServer] = ()
+) -> Failure | None:
     """Return why an agent cannot run in the directory of its task, which is not that of the call."""
-    if isinstance(found, Failure) or not found.hooks or admitted.settings.project_agents != "ask":
+    if isinstance(found, Failure) or not (found.hooks or servers) or admitted.settings.project_agents != "ask":
         return None
     from retinue.agents.trust import find_unapproved_script
 
-    return find_unapproved_script(found, cwd)
+    return find_unapproved_script(found, cwd, servers)
 
 
 def _has_gate(draft: _TaskDraft) -> bool:
