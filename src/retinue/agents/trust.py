@@ -222,7 +222,7 @@ def find_unapproved_script(agent: Agent, cwd: str, servers: Sequence[McpServer] 
         return None
     message = (
         f'Agent "{agent.name}" would execute {file} as a hook or MCP server, which you have not approved. Nothing '
-        f"was started. Run it in the directory in which you approved it, or write $CLAUDE_PROJECT_DIR before the file "
+        f"was started. Run it in the directory where you approved it, or write $CLAUDE_PROJECT_DIR before the file "
         f"of a hook in {agent.source}."
     )
     return Failure(ErrorCode.AGENT_UNTRUSTED, message, detail={"agent": agent.name, "file": file})
