@@ -150,8 +150,9 @@ async def _write_junk_to(process: Process, attack: Attack, good: Any, is_answer:
             for _ in range(LINES):
                 await process.stdin.send(make_junk(attack.choose) + b"\n")
             if attack.is_control:
-                process.kill()
-            await process.stdin.send(json.dumps(good).encode() + b"\n")
+                await process.stdin.aclose()
+            else:
+                await process.stdin.send(json.dumps(good).encode() + b"\n")
     except* (anyio.BrokenResourceError, anyio.EndOfStream, anyio.IncompleteRead):
         problems.append(f"the server ended with exit code {process.returncode}")
     finally:

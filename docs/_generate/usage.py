@@ -22,6 +22,8 @@ SOURCE = Path(__file__).parents[2] / "src" / "retinue"
 DISPLAY_FOLDERS = ("cli", "hosts", "servers", "testing", "tui")
 """Folders whose modules only display a definition, which does not count as use."""
 AGENT, SETTINGS, LIMITS = frozenset({"agent", "found"}), frozenset({"settings"}), frozenset({"limits", "_limits"})
+PROPERTIES = {"parsed_servers": "mcp_servers"}
+"""Properties of an agent by which a field is read."""
 REPORTS_FAILURE = frozenset({"Failure", "refuse", "engine_error"})
 
 
@@ -37,7 +39,7 @@ class ModuleUses(Struct, frozen=True):
 
 def unused_agent_fields() -> set[str]:
     """Return the fields of an agent's file that no code reads but to show them."""
-    used = {name for owner, name in _reads(DISPLAY_FOLDERS) if owner in AGENT}
+    used = {PROPERTIES.get(name, name) for owner, name in _reads(DISPLAY_FOLDERS) if owner in AGENT}
     return {key.field for key in _FIELD_SPECS} - used
 
 

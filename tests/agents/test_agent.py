@@ -28,8 +28,8 @@ def test_agent_is_defined_in_one_line_of_python():
 
 def test_profile_has_only_fields_of_agent_profile():
     kept = set(Agent.__struct_fields__) - set(AgentProfile.__struct_fields__)
-    assert {"persona", "memory", "api_key", "level", "unknown", "notices"} <= kept
-    texts: dict[str, Any] = {"persona": "PERSONA", "memory": "MEMORY", "level": "LEVEL", "unknown": ("UNKNOWN",)}
+    assert {"persona", "memory", "api_key", "unknown", "notices"} <= kept
+    texts: dict[str, Any] = {"persona": "PERSONA", "memory": "MEMORY", "unknown": ("UNKNOWN",)}
     agent = Agent(name="a", api_key=Secret("SECRET"), notices=(Diagnostic("f", "REMARK"),), **texts)
     assert agent.to_profile() == AgentProfile(name="a")
     assert "SECRET" not in repr(agent)
@@ -42,6 +42,7 @@ def test_profile_has_every_shared_field_of_the_agent():
         "body": "b",
         "layer": "user",
         "source": "/s",
+        "level": "/",
         "digest": "abc",
         "engine": "pi",
         "provider": "p",

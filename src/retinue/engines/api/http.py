@@ -40,7 +40,7 @@ from retinue.model.runs import Secret
 if TYPE_CHECKING:
     import httpx2
 
-NO_TLS_MARK = "WRONG_VERSION_NUMBER"
+NO_TLS_MARKS = ("WRONG_VERSION_NUMBER", "TLS/SSL connection has been closed")
 NO_TLS_HINT = (
     "(The server does not speak TLS on this port: check the port, or begin the base URL with http:// if the "
     "server is yours.)"
@@ -157,7 +157,9 @@ class ApiModel:
             detail = str(error) or type(error).__name__
             if isinstance(error, httpx2.ConnectError):
                 detail = f"{endpoint.base_url} cannot be reached: {detail}"
-                if endpoint.base_url.startswith("https:") and (NO_TLS_MARK in detail or not str(error)):
+                if endpoint.base_url.startswith("https:") and (
+                    not str(error) or any(mark in detail for mark in NO_TLS_MARKS)
+                ):
                     raise RequestFailedError(f"Connection error: {detail} {NO_TLS_HINT}", retryable=False) from error
             raise make_connection_error(detail) from error
 
