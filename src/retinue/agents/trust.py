@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, field
@@ -20,8 +21,10 @@ from msgspec import Struct, field
 from retinue.agents.agent import Agent, Diagnostic, SourceLayer
 from retinue.agents.parse import AgentFileError, read_bytes
 from retinue.model.errors import ErrorCode, Failure
-from retinue.model.mcp import McpServer
 from retinue.support.safe_files import write_private_file
+
+if TYPE_CHECKING:
+    from retinue.model.mcp import McpServer
 
 VERSION = 1
 
