@@ -194,6 +194,15 @@ def test_trust_holds_for_the_content_and_can_be_revoked(cli, project):
     assert cli("run", "fixer", "x", "--engine", "scripted").exit_code == 2
 
 
+def test_approval_of_an_agent_that_only_plans_shows_the_tools_it_gets(cli, project):
+    file = project / ".claude" / "agents" / "planner.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nname: planner\ndescription: d\ntools: Read, Bash, Edit\npermissionMode: plan\n---\nPlan.\n")
+    shown = cli("agents", "trust", "planner", "--yes")
+    (tools,) = [line for line in shown.output.splitlines() if line.split()[:1] == ["tools"]]
+    assert tools.split(maxsplit=1)[1] == "read"
+
+
 def test_only_project_agents_can_be_trusted(cli):
     result = cli("agents", "trust", "explorer", "--yes")
     assert result.exit_code == 2

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from retinue.agents.agent import Agent
+from retinue.agents.tool_policy import READ_ONLY_TOOLS
 from retinue.cli.printing import print_error, render_table
 from retinue.client import Retinue
 from retinue.model.hooks import Hook
@@ -97,7 +98,8 @@ def describe_tools(agent: Agent) -> str:
     if policy.requested is None:
         words = "read-only" if policy.readonly else "inherited"
     else:
-        words = ", ".join(policy.requested) or "none"
+        granted = [tool for tool in policy.requested if not policy.readonly or tool in READ_ONLY_TOOLS]
+        words = ", ".join(granted) or "none"
     denied = f" without {', '.join(policy.deny)}" if policy.deny else ""
     return f"{words}{denied}{', delegates' if policy.delegates else ''}"
 
